@@ -1,0 +1,1 @@
+"""Do your heatmaps tell the truth?"""

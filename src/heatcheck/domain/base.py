@@ -1,0 +1,199 @@
+"""What a method or metric must know about its inputs: six questions, answered once per modality."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from heatcheck.types import HeatcheckError, Inputs, Modality, NotApplicable
+
+REDUCTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "sum": lambda a, dim: a.sum(dim),
+    "sum_abs": lambda a, dim: a.abs().sum(dim),
+    "mean_abs": lambda a, dim: a.abs().mean(dim),
+    "mean_square": lambda a, dim: a.square().mean(dim),
+    "l2": lambda a, dim: a.square().sum(dim).sqrt(),
+}
+
+
+def reduce_over(values: Tensor, how: str, dim: int) -> Tensor:
+    """Collapse channels or embedding coordinates into one number per site."""
+    if how not in REDUCTIONS:
+        raise HeatcheckError(f"reduction={how!r} is not one of {', '.join(REDUCTIONS)}")
+    return REDUCTIONS[how](values, dim)
+
+
+@dataclass(frozen=True)
+class Units:
+    """A partition of an input's sites (pixels, tokens) into what is deleted together.
+
+    Args:
+        name: the resolved id, such as `grid(4)`.
+        index: the unit of each site; -1 for sites that are never deleted (special tokens, padding).
+        count: how many units each sample has.
+        width: length of the unit axis; at least the largest count.
+    """
+
+    name: str
+    index: Int[Tensor, "b s"]
+    count: Int[Tensor, " b"]
+    width: int
+
+    @property
+    def valid(self) -> Bool[Tensor, "b u"]:
+        """Which places of the unit axis are units of the sample."""
+        return torch.arange(self.width) < self.count[:, None]
+
+    @property
+    def area(self) -> Float[Tensor, "b u"]:
+        """Sites per unit; zero where there is no unit."""
+        ones = torch.ones(self.index.shape, dtype=torch.float64)
+        return self._gather_sum(ones)
+
+    def sum(self, site_map: Float[Tensor, "... b s"]) -> Float[Tensor, "... b u"]:
+        """Sum of a map over each unit, accumulated in double precision in site order."""
+        lead = site_map.shape[:-2]
+        flat = site_map.reshape(-1, *site_map.shape[-2:])
+        out = torch.stack([self._gather_sum(m.double()) for m in flat])
+        return out.reshape(*lead, *out.shape[-2:])
+
+    def _gather_sum(self, site_map: Float[Tensor, "b s"]) -> Float[Tensor, "b u"]:
+        out = site_map.new_zeros(len(site_map), self.width + 1)
+        return out.scatter_add_(1, self.slot, site_map)[:, : self.width]
+
+    @property
+    def slot(self) -> Int[Tensor, "b s"]:
+        """Like `index`, with the last slot (`width`) for sites that belong to no unit."""
+        return torch.where(self.index < 0, self.width, self.index)
+
+    def spread(self, values: Shaped[Tensor, "... b u"], outside: float = 0.0) -> Shaped[Tensor, "... b s"]:
+        """Give every site the value of its unit, and `outside` to sites of none."""
+        pad = torch.full((*values.shape[:-1], 1), outside, dtype=values.dtype)
+        padded = torch.cat([values, pad], -1)
+        return padded.gather(-1, self.slot.expand(*values.shape[:-1], -1))
+
+    def take(self, rows: Int[Tensor, " n"]) -> "Units":
+        """The units of some samples; rows may repeat."""
+        return Units(self.name, self.index[rows], self.count[rows], self.width)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Contiguous sets of sites, in rows and columns of the domain's site grid.
+
+    Args:
+        box: top, bottom, left, right (ends excluded) of each window.
+        valid: which windows exist for the sample.
+        shape: rows and columns of the site grid (a text has one row).
+    """
+
+    box: Int[Tensor, "b k 4"]
+    valid: Bool[Tensor, "b k"]
+    shape: tuple[int, int]
+
+    def keep(self, rows: Int[Tensor, " n"], which: Int[Tensor, " n"]) -> Bool[Tensor, "n s"]:
+        """Masks that are false inside the window `which[i]` of sample `rows[i]`."""
+        top, bottom, left, right = self.box[rows, which].unbind(-1)
+        y, x = torch.arange(self.shape[0]), torch.arange(self.shape[1])
+        in_y = (y >= top[:, None]) & (y < bottom[:, None])
+        in_x = (x >= left[:, None]) & (x < right[:, None])
+        return ~(in_y[:, :, None] & in_x[:, None, :]).flatten(1)
+
+    def sums(self, site_map: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
+        """Sum of a map inside each window, by a summed-area table in double precision."""
+        grid = site_map.double().reshape(len(site_map), *self.shape)
+        table = torch.nn.functional.pad(grid.cumsum(1).cumsum(2), (1, 0, 1, 0)).flatten(1)
+        top, bottom, left, right = self.box.unbind(-1)
+        stride = self.shape[1] + 1
+
+        def at(y: Tensor, x: Tensor) -> Tensor:
+            return table.gather(1, y * stride + x)
+
+        return at(bottom, right) - at(top, right) - at(bottom, left) + at(top, left)
+
+
+_CALL = re.compile(r"(?P<id>\w+)(?:\((?P<n>\d+)\))?")
+
+
+def parse_units(name: str) -> tuple[str, int | None]:
+    """Split `grid(4)` into its id and number."""
+    match = _CALL.fullmatch(name.strip())
+    if not match:
+        raise HeatcheckError(f"units={name!r} is not of the form id or id(n), such as pixel or grid(4)")
+    return match["id"], int(match["n"]) if match["n"] else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain(ABC):
+    """The six questions: leaf, reduce, units, delete, windows, layout."""
+
+    modality: ClassVar[Modality]
+    roles: ClassVar[Mapping[str, str]]
+    """What a role (`site`, `cell`, `segment`) is called here, so that defaults fit every modality."""
+    default_fill: ClassVar[str]
+
+    @abstractmethod
+    def shape(self, x: Inputs) -> tuple[int, int]:
+        """Rows and columns of the site grid."""
+
+    @abstractmethod
+    def leaf(self, x: Inputs) -> Float[Tensor, "b ..."]:
+        """The differentiable tensor: pixels, or token embeddings."""
+
+    @abstractmethod
+    def with_leaf(self, x: Inputs, leaf: Float[Tensor, "b ..."]) -> Inputs:
+        """The same inputs at another point of leaf space."""
+
+    @abstractmethod
+    def reduce(self, values: Float[Tensor, "b ..."], how: str) -> Float[Tensor, "b ..."]:
+        """Leaf-shaped values to one number per site."""
+
+    @abstractmethod
+    def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
+        """Sites that may be deleted at all."""
+
+    @abstractmethod
+    def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
+        """The unit of each site, and the length of the unit axis; unknown kinds raise NotApplicable."""
+
+    @abstractmethod
+    def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
+        """`x` where kept, the fully deleted `full` where not; float `keep` mixes softly in leaf space."""
+
+    @abstractmethod
+    def windows(self, x: Inputs) -> Windows:
+        """Contiguous unit sets: squares of a picture, runs of tokens."""
+
+    @abstractmethod
+    def layout(self, values: Float[Tensor, "b ..."], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
+        """Carry a map of any native resolution onto sites."""
+
+    @abstractmethod
+    def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
+        """How much neighbouring sites differ, without asking any model."""
+
+    def resolve_units(self, name: str) -> str:
+        """The id behind a role: `cell` is `grid(4)` on pictures and `token` on texts."""
+        return self.roles.get(name, name)
+
+    def units(self, name: str, x: Inputs) -> Units:
+        """The partition called `name`."""
+        resolved = self.resolve_units(name)
+        index, width = self.partition(*parse_units(resolved), x)
+        index = torch.where(self.deletable(x), index, -1)
+        return Units(resolved, index, index.amax(1) + 1, width)
+
+    def delete(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
+        """Replace what is not kept by the fully deleted input; special sites always stay."""
+        fixed = ~self.deletable(x)
+        keep = keep | fixed if keep.dtype == torch.bool else torch.where(fixed, torch.ones_like(keep), keep)
+        return self.mix(x, keep, full)
+
+    def unknown_units(self, kind: str, known: str) -> NotApplicable:
+        """The error for units that this domain does not have."""
+        return NotApplicable(f"units={kind!r} do not exist for a {self.modality}; it has {known}")

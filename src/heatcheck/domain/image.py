@@ -1,0 +1,153 @@
+"""Pictures: sites are pixels, the leaf is the normalised tensor."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from heatcheck.domain.base import Domain, Windows, reduce_over
+from heatcheck.types import HeatcheckError, Inputs, Modality
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDomain(Domain):
+    """Pictures as `pixels[b, c, h, w]`, normalised as the model wants them.
+
+    Args:
+        mean: channel means subtracted by the model's preprocessing; None if it is not known.
+        std: channel deviations it divides by.
+    """
+
+    modality: ClassVar[Modality] = Modality.IMAGE
+    roles: ClassVar[Mapping[str, str]] = {"site": "pixel", "cell": "grid(4)", "segment": "slic(50)"}
+    default_fill: ClassVar[str] = "zero"
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def shape(self, x: Inputs) -> tuple[int, int]:
+        h, w = x["pixels"].shape[-2:]
+        return h, w
+
+    def leaf(self, x: Inputs) -> Float[Tensor, "b c h w"]:
+        return x["pixels"]
+
+    def with_leaf(self, x: Inputs, leaf: Float[Tensor, "b c h w"]) -> Inputs:
+        return x.replace(pixels=leaf)
+
+    def reduce(self, values: Float[Tensor, "b c h w"], how: str) -> Float[Tensor, "b h w"]:
+        return reduce_over(values, how, 1)
+
+    def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
+        h, w = self.shape(x)
+        return torch.ones(1, 1, dtype=torch.bool).expand(len(x), h * w)
+
+    def normalise(self, colour: float, x: Inputs) -> Float[Tensor, "1 c 1 1"]:
+        """A grey level in [0, 1] as the model's preprocessing would hand it over."""
+        if self.mean is None or self.std is None:
+            raise HeatcheckError(
+                "this fill is defined in pixel space, but the model's normalisation is not known: "
+                "pass preprocess=hc.Preprocess(mean=…, std=…)"
+            )
+        pixels = x["pixels"]
+        mean, std = (torch.tensor(v, dtype=pixels.dtype)[None, :, None, None] for v in (self.mean, self.std))
+        return (colour - mean) / std
+
+    def to_rgb(self, x: Inputs) -> Float[Tensor, "b h w c"]:
+        """Colours in [0, 1]; min-max scaled where the normalisation is not known."""
+        pixels = x["pixels"].detach().float().cpu()
+        if self.mean is None or self.std is None:
+            low, high = pixels.amin((1, 2, 3), keepdim=True), pixels.amax((1, 2, 3), keepdim=True)
+            rgb = (pixels - low) / (high - low).clamp_min(1e-12)
+        else:
+            mean, std = (torch.tensor(v)[None, :, None, None] for v in (self.mean, self.std))
+            rgb = pixels * std + mean
+        return rgb.clamp(0, 1).permute(0, 2, 3, 1)
+
+    def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
+        h, w = self.shape(x)
+        if kind == "pixel":
+            return torch.arange(h * w).expand(len(x), -1), h * w
+        if kind == "grid":
+            side = n or 4
+            if side > min(h, w):
+                raise HeatcheckError(
+                    f"units=grid({side}) has more cells per side than a {h}×{w} picture has pixels"
+                )
+            cell = grid_cells(h, w, side)
+            return cell.flatten().expand(len(x), -1), side * side
+        if kind in ("slic", "quickshift"):
+            labels = [superpixels(kind, n or 50, rgb) for rgb in self.to_rgb(x)]
+            index = torch.stack(labels).flatten(1)
+            return index, int(index.max()) + 1
+        raise self.unknown_units(kind, "pixel, grid(n), slic(n), quickshift")
+
+    def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
+        pixels, gone = x["pixels"], full["pixels"]
+        mask = keep.reshape(len(pixels), 1, *pixels.shape[-2:])
+        if keep.dtype == torch.bool:
+            return x.replace(pixels=torch.where(mask, pixels, gone))
+        mask = mask.to(pixels.dtype)
+        return x.replace(pixels=mask * pixels + (1 - mask) * gone)
+
+    def windows(self, x: Inputs) -> Windows:
+        """Squares of side H/7, 2H/7 and 4H/7, stride H/28, fully inside: M4's 1,235 at 224."""
+        h, w = self.shape(x)
+        stride = max(1, round(h / 28))
+        boxes = [
+            (top, top + side, left, left + side)
+            for side in (max(1, round(h * k / 7)) for k in (1, 2, 4))
+            for top in range(0, h - side + 1, stride)
+            for left in range(0, w - side + 1, stride)
+        ]
+        box = torch.tensor(boxes).expand(len(x), -1, -1)
+        return Windows(box, torch.ones(box.shape[:2], dtype=torch.bool), (h, w))
+
+    def layout(self, values: Float[Tensor, "b h w"], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
+        h, w = self.shape(x)
+        if values.shape[-2:] == (h, w):
+            return values.flatten(1)
+        if interpolation == "nearest":
+            up = F.interpolate(values[:, None], (h, w), mode="nearest-exact")
+        else:
+            up = F.interpolate(values[:, None], (h, w), mode="bilinear", align_corners=False)
+        return up.flatten(1)
+
+    def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
+        """Sobel gradient magnitude of the mean channel."""
+        grey = x["pixels"].mean(1, keepdim=True)
+        sobel = torch.tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]], dtype=grey.dtype) / 4
+        kernel = torch.stack([sobel, sobel.T])[:, None]
+        slopes = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), kernel)
+        return slopes.square().sum(1).sqrt().flatten(1)
+
+
+def grid_cells(h: int, w: int, side: int) -> Int[Tensor, "h w"]:
+    """The cell of each pixel; cells are ⌊h/side⌋ × ⌊w/side⌋, and what is left over belongs to none (-1)."""
+    y, x = torch.arange(h) // (h // side), torch.arange(w) // (w // side)
+    cell = y[:, None] * side + x[None, :]
+    return torch.where((y[:, None] < side) & (x[None, :] < side), cell, -1)
+
+
+def superpixels(kind: str, n: int, rgb: Float[Tensor, "h w c"]) -> Int[Tensor, "h w"]:
+    """Segments of one picture, numbered from zero. The number asked for is not always the number got."""
+    from skimage import segmentation
+
+    picture = rgb.numpy().astype(np.float64)
+    if picture.shape[-1] != 3:
+        picture = np.repeat(picture.mean(-1, keepdims=True), 3, axis=-1)
+    if kind == "slic":
+        labels = segmentation.slic(picture, n_segments=n, compactness=10, start_label=0, channel_axis=-1)
+    else:
+        labels = segmentation.quickshift(picture, kernel_size=5, max_dist=10, ratio=1.0, sigma=1.0, rng=0)
+    _, compact = np.unique(labels, return_inverse=True)
+    segments = torch.from_numpy(compact.reshape(labels.shape))
+    if int(segments.max()) < 1:
+        h, w = segments.shape
+        return grid_cells(h, w, max(1, min(h, w, round(n**0.5))))
+    return segments

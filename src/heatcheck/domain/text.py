@@ -1,0 +1,109 @@
+"""Texts: sites are token positions, the leaf is the word embedding of each."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from heatcheck.domain.base import Domain, Windows, reduce_over
+from heatcheck.types import HeatcheckError, Inputs, Modality
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDomain(Domain):
+    """Texts as `ids`, `attention`, `special`, `word` and `sentence`, each `[b, t]`.
+
+    `special` marks [CLS], [SEP] and padding, which are never deleted; `word` and `sentence` number the word
+    and sentence of each token (-1 for special ones). Once a point of leaf space other than the tokens' own
+    is asked for, `embeds[b, t, d]` is there too.
+
+    Args:
+        embed: word embeddings of token ids.
+        pad: the padding token's id; None where the tokenizer has none (likewise `mask`, `unk`).
+    """
+
+    modality: ClassVar[Modality] = Modality.TEXT
+    roles: ClassVar[Mapping[str, str]] = {"site": "token", "cell": "token", "segment": "word"}
+    default_fill: ClassVar[str] = "pad"
+
+    embed: Callable[[Tensor], Tensor] = field(compare=False)
+    pad: int | None = None
+    mask: int | None = None
+    unk: int | None = None
+
+    def shape(self, x: Inputs) -> tuple[int, int]:
+        return 1, x["ids"].shape[1]
+
+    def leaf(self, x: Inputs) -> Float[Tensor, "b t d"]:
+        return x["embeds"] if "embeds" in x else self.embed(x["ids"])
+
+    def with_leaf(self, x: Inputs, leaf: Float[Tensor, "b t d"]) -> Inputs:
+        return x.replace(embeds=leaf)
+
+    def reduce(self, values: Float[Tensor, "b t d"], how: str) -> Float[Tensor, "b t"]:
+        return reduce_over(values, how, 2)
+
+    def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
+        return ~x["special"]
+
+    def token_id(self, name: str) -> int:
+        """The id of the `pad`, `mask` or `unk` token."""
+        token: int | None = getattr(self, name)
+        if token is None:
+            raise HeatcheckError(
+                f"fill={name!r}: this model's tokenizer has no {name} token; try pad, unk or remove"
+            )
+        return token
+
+    def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
+        width = x["ids"].shape[1]
+        free = self.deletable(x)
+        if kind == "token":
+            return free.long().cumsum(1) - 1, width
+        if kind in ("word", "sentence"):
+            return x[kind], width
+        raise self.unknown_units(kind, "token, word, sentence")
+
+    def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
+        soft = keep.dtype != torch.bool
+        whole = keep > 0 if soft else keep
+        mixed = x.replace(
+            ids=torch.where(whole, x["ids"], full["ids"]),
+            attention=torch.where(whole, x["attention"], full["attention"]),
+        )
+        if soft or "embeds" in x or "embeds" in full:
+            here, gone = self.leaf(x), self.leaf(full)
+            share = keep.to(here.dtype)[..., None]
+            mixed = mixed.replace(embeds=share * here + (1 - share) * gone)
+        return mixed
+
+    def windows(self, x: Inputs) -> Windows:
+        """Runs of one to five consecutive tokens, special ones excluded."""
+        free = self.deletable(x)
+        tokens = free.shape[1]
+        before = torch.nn.functional.pad(free.long().cumsum(1), (1, 0))
+        boxes, valid = [], []
+        for length in range(1, min(5, tokens) + 1):
+            left = torch.arange(tokens - length + 1)
+            right = left + length
+            boxes.append(torch.stack([torch.zeros_like(left), torch.ones_like(left), left, right], -1))
+            valid.append(before[:, right] - before[:, left] == length)
+        box = torch.cat(boxes).expand(len(x), -1, -1)
+        return Windows(box, torch.cat(valid, 1), (1, tokens))
+
+    def layout(self, values: Float[Tensor, "b t"], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
+        if values.shape[1] != x["ids"].shape[1]:
+            raise HeatcheckError(
+                f"a map over {values.shape[1]} tokens was given for texts of {x['ids'].shape[1]}"
+            )
+        return values
+
+    def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
+        """How far each word embedding lies from those of its neighbours."""
+        leaf = self.leaf(x)
+        step = (leaf[:, 1:] - leaf[:, :-1]).square().sum(-1).sqrt()
+        pad = torch.nn.functional.pad
+        return (pad(step, (1, 0)) + pad(step, (0, 1))) / 2

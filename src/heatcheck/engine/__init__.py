@@ -1,0 +1,1 @@
+"""Plan, probe, identity, store and executors."""

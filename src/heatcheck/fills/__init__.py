@@ -1,0 +1,1 @@
+"""What replaces a deleted unit."""

@@ -1,0 +1,91 @@
+"""Fills for pictures that look at the picture alone, not at what is deleted."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from heatcheck.domain.image import ImageDomain
+from heatcheck.fills.base import Fill, fill
+from heatcheck.types import Batch, Inputs
+
+
+@fill("black", on=("image",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Black(Fill):
+    """Zero before normalisation."""
+
+    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
+        return domain.with_leaf(batch.x, domain.normalise(0.0, batch.x).expand_as(domain.leaf(batch.x)))
+
+
+@fill("grey127", on=("image",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Grey127(Fill):
+    """The byte 127 in every channel before normalisation, as M4 deletes."""
+
+    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
+        return domain.with_leaf(batch.x, domain.normalise(127 / 255, batch.x).expand_as(domain.leaf(batch.x)))
+
+
+@fill("channel_mean", on=("image",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChannelMean(Fill):
+    """Each channel's mean over the whole picture, deleted pixels included."""
+
+    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
+        leaf = domain.leaf(batch.x)
+        return domain.with_leaf(batch.x, leaf.mean((2, 3), keepdim=True).expand_as(leaf))
+
+
+@fill("blur", on=("image",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Blur(Fill):
+    r"""The picture under a Gaussian blur, zero-padded, so that borders fade to the mean colour.
+
+    Args:
+        kernel: taps per side at 224 pixels; scaled with the picture, always odd.
+        sigma: deviation in pixels at 224, scaled likewise.
+        compat: IDSDS's exponent $-(d/2\sigma)^2$, which is a deviation of $\sigma\sqrt2$.
+
+    Paper: hesse2024.
+    """
+
+    kernel: int = 51
+    sigma: float = 41.0
+    compat: bool = False
+
+    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
+        leaf = domain.leaf(batch.x)
+        scale = leaf.shape[-1] / 224
+        half = max(1, round((self.kernel // 2) * scale))
+        sigma = self.sigma * scale * (math.sqrt(2) if self.compat else 1.0)
+        distance = torch.arange(-half, half + 1, dtype=leaf.dtype)
+        taps = torch.exp(-0.5 * (distance / sigma) ** 2)
+        taps = taps / taps.sum()
+        channels = leaf.shape[1]
+        down = taps.view(1, 1, -1, 1).expand(channels, 1, -1, 1)
+        blurred = F.conv2d(leaf, down, padding=(half, 0), groups=channels)
+        blurred = F.conv2d(blurred, down.transpose(2, 3), padding=(0, half), groups=channels)
+        return domain.with_leaf(batch.x, blurred)
+
+
+@fill("uniform", on=("image",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Uniform(Fill):
+    """Noise from U(-1, 1) in normalised space, one draw per sample, the same for every deletion.
+
+    Paper: hesse2024.  Differs: IDSDS draws anew for every cell and batch.
+    """
+
+    random: ClassVar[bool] = True
+
+    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
+        leaf = domain.leaf(batch.x)
+        shape = tuple(leaf.shape[1:])
+        noise = batch.streams.draw(
+            "fill", lambda g: torch.rand(shape, generator=g, dtype=torch.float64) * 2 - 1
+        )
+        return domain.with_leaf(batch.x, noise.to(leaf.dtype))

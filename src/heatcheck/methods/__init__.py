@@ -1,0 +1,1 @@
+"""Attribution methods: one published method or family per file."""

@@ -1,0 +1,182 @@
+"""What every attribution method shares, so that a method's file holds only its paper's idea."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.domain.base import Domain
+from heatcheck.engine.plan import Ask, Shape
+from heatcheck.engine.probe import Probe
+from heatcheck.types import OK, Attribution, Batch, HeatcheckError, NotApplicable
+from heatcheck.unit import Unit, declare
+
+T = TypeVar("T")
+
+
+def method(
+    id: str,
+    *,
+    on: tuple[str, ...] = ("image", "text"),
+    uses: tuple[str, ...] = ("gradient",),
+    properties: tuple[str, ...] = (),
+    control: bool = False,
+    version: int = 1,
+) -> Callable[[T], T]:
+    """Declare an attribution method: a class derived from `Method`, or a function of one's own.
+
+    A function gets `(model, x, target)`: a differentiable callable from leaf tensors to logits, the leaf tensor
+    (pixels or token embeddings) and the target classes; it returns leaf-shaped or site-shaped values.
+
+    >>> @method("grad_times_two")                                          # doctest: +SKIP
+    ... def grad_times_two(model, x, target):
+    ...     x = x.detach().requires_grad_()
+    ...     return 2 * torch.autograd.grad(model(x).gather(1, target[:, None]).sum(), x)[0]
+
+    Args:
+        id: its name everywhere.
+        on: modalities it exists for.
+        uses: what it needs of a model: `gradient`, `layers`, or nothing but outputs (`()`).
+        properties: claims that `heatcheck.testing.check_method` verifies: `complete`, `dummy`, `linear`,
+            `implementation_invariant`, `symmetric`, `nonnegative`, `target_free`, `gradient_on_linear`.
+        control: whether it is a yardstick, shown but never ranked.
+        version: raised whenever its results change.
+    """
+    facts = {"on": on, "uses": uses, "properties": properties, "control": control}
+
+    def decorate(target: T) -> T:
+        if inspect.isclass(target):
+            return declare("method", id, version, facts)(target)
+        declare("method", id, version, facts)(_from_function(target))  # type: ignore[arg-type]
+        return target
+
+    return decorate
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Method(Unit, ABC):
+    """An attribution method. Authors write `attribute`; calling is the base class's business.
+
+    Args:
+        output: the scalar explained: logit, prob, logprob or margin.
+        reduction: how channels or embedding coordinates become one number per site.
+        post: what is done to the finished map: none, abs, relu.
+    """
+
+    output: str = "logit"
+    reduction: str = "sum"
+    post: str = "none"
+
+    interpolation: ClassVar[str] = "bilinear"
+
+    @abstractmethod
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        """Signed values, leaf-shaped or already one per site or feature-map cell."""
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        """The deletions it asks of one sample that a metric may ask too; for sharing and circularity."""
+        return set()
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        """Forward and backward passes per sample beside those of `asks`."""
+        return 0, 0
+
+    @property
+    def control(self) -> bool:
+        """Whether it is a yardstick rather than a contestant."""
+        return bool(self.facts.get("control", False))
+
+    @property
+    def signed(self) -> bool:
+        """Whether negative values mean "against"."""
+        return (
+            "nonnegative" not in self.facts.get("properties", ())
+            and self.post == "none"
+            and self.reduction == "sum"
+        )
+
+    def resolve(self, domain: Domain) -> "Method":
+        if self.output == "accuracy":
+            raise NotApplicable(
+                f"{self.id}: output='accuracy' is a step function; explain logit, prob, logprob or margin"
+            )
+        return super().resolve(domain)
+
+    @final
+    def __call__(self, probe: Probe, batch: Batch) -> Attribution:
+        """Explain a batch: one map per sample, or the reason why there is none."""
+        unit = self.resolve(probe.domain)
+        raw = unit.attribute(probe, batch)
+        leaf_dims = probe.domain.leaf(batch.x).ndim
+        values = probe.domain.reduce(raw, unit.reduction) if raw.ndim == leaf_dims else raw
+        if unit.post == "abs":
+            values = values.abs()
+        elif unit.post == "relu":
+            values = values.relu()
+        if len(values) != len(batch):
+            raise HeatcheckError(f"{unit.name} gave {len(values)} maps for {len(batch)} samples")
+        values = values.detach()
+        finite = torch.isfinite(values).flatten(1).all(1)
+        status = tuple(OK if ok else "failed: the map is not finite" for ok in finite.tolist())
+        return Attribution(
+            values=values,
+            target=batch.target,
+            method=unit.name,
+            signed=unit.signed,
+            output=unit.output,
+            interpolation=unit.interpolation,
+            status=status,
+        )
+
+
+def _from_function(function: Callable[..., Tensor]) -> type[Method]:
+    """A method class around a user's `(model, x, target)` function; keyword parameters become its parameters."""
+    extras = {
+        name: p.default
+        for name, p in inspect.signature(function).parameters.items()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is not inspect.Parameter.empty
+    }
+
+    def attribute(self: Method, probe: Probe, batch: Batch) -> Tensor:
+        leaf = probe.domain.leaf(batch.x).detach()
+        chunks = []
+        for rows in torch.arange(len(batch)).split(probe.numerics.backward):
+            part = batch.take(rows.tolist())
+            extra = {name: getattr(self, name) for name in extras}
+            chunks.append(function(_counted(probe, part), leaf[rows], part.target, **extra))
+        return torch.cat(chunks)
+
+    space: dict[str, Any] = {
+        "attribute": attribute,
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+    }
+    space["__annotations__"] = {name: type(default) for name, default in extras.items()}
+    space.update(extras)
+    cls = type(function.__name__, (Method,), space)
+    return dataclass(frozen=True, kw_only=True, repr=False)(cls)
+
+
+def _counted(probe: Probe, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """The model as a differentiable function of the leaf, for a user's function; every pass is counted."""
+
+    def call(leaf: Tensor) -> Tensor:
+        repeats = len(leaf) // len(batch)
+        rows = torch.arange(len(batch)).repeat(repeats)
+        out = probe.model.logits(probe.domain.with_leaf(batch.x.take(rows), leaf))
+        probe.spent.forwards += len(leaf)
+        probe.spent.asked += len(leaf)
+        probe.spent.backwards += len(leaf) if leaf.requires_grad else 0
+        return out
+
+    return call
+
+
+def repeat_rows(n: int, times: int) -> Int[Tensor, " n*times"]:
+    """`0 0 0 1 1 1 …`: the sample of each question when every sample gets `times` of them in a row."""
+    return torch.arange(n).repeat_interleave(times)

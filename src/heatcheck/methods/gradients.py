@@ -1,0 +1,50 @@
+"""The gradient, and the gradient times the input."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.plan import Shape
+from heatcheck.engine.probe import Probe
+from heatcheck.methods.base import Method, method
+from heatcheck.types import Batch
+
+
+@method(
+    "saliency", uses=("gradient",), properties=("gradient_on_linear", "implementation_invariant", "linear")
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Saliency(Method):
+    r"""The gradient of the class score.
+
+    $a = \partial f_t / \partial x$
+
+    Paper: simonyan2014.  Differs: signed; the paper takes the largest absolute channel, here `reduction` decides.
+    Cost per sample: 1 gradient.
+    """
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        return probe.gradient(batch, self.output)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return 1, 1
+
+
+@method("input_x_gradient", uses=("gradient",), properties=("implementation_invariant", "linear", "dummy"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class InputXGradient(Method):
+    r"""The input times the gradient.
+
+    $a = x \odot \partial f_t / \partial x$
+
+    Sums to the score for networks without biases (piecewise linear and homogeneous).
+    Paper: shrikumar2016.
+    Cost per sample: 1 gradient.
+    """
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        return probe.domain.leaf(batch.x).detach() * probe.gradient(batch, self.output)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return 1, 1

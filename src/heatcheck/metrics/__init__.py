@@ -1,0 +1,1 @@
+"""Metrics: pure functions in curves.py, then one metric per file."""

@@ -1,0 +1,52 @@
+"""Single deletion."""
+
+from dataclasses import dataclass
+
+import torch
+
+from heatcheck.engine.plan import CLEAN, Ask, Shape, single
+from heatcheck.engine.probe import Probe
+from heatcheck.metrics.base import Maps, Metric, metric, undefined
+from heatcheck.metrics.curves import spearman
+from heatcheck.types import Batch, Scores
+
+
+@metric("sds", better="higher", within=(-1, 1), invariant=("scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SingleDeletion(Metric):
+    r"""Do the units that matter most to the map matter most to the model, when each is deleted alone?
+
+    $r = \mathrm{Spearman}_m\big(\sum_{i \in p_m} A_i,\; f_t(x) - f_t(x^{p_m})\big)$
+
+    The score is undefined where all units of the map, or all drops, are equal. On a model fine-tuned with
+    deleted cells this is IDSDS.
+
+    Args:
+        units: what is deleted; a grid of 4 × 4 cells on pictures, tokens on texts.
+        fill: what replaces it.
+        output: where the drop is read.
+        nan: `status` reports an undefined score; `zero` counts it as no information.
+
+    Paper: hesse2024.  Differs: an undefined correlation is a status with its coverage shown, not silently dropped.
+    Cost per sample: 1 + units forwards, shared by all methods.
+    """
+
+    units: str = "cell"
+    fill: str = "auto"
+    output: str = "logit"
+    nan: str = "status"
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        units = probe.units(self.units, batch)
+        after = probe.singles(batch, self.fill, units).reshape(len(batch), units.width).read(self.output)
+        drop = probe.clean(batch).read(self.output)[:, None] - after
+        share = maps.on(units)
+        value = torch.empty(len(maps), len(batch), dtype=torch.float64)
+        for i, n in enumerate(units.count.tolist()):
+            value[:, i] = spearman(share[:, i, :n], drop[i, :n].expand(len(maps), n))
+        if self.nan == "zero":
+            value = value.nan_to_num(0.0)
+        return undefined(value, ~value.isnan(), "the map's units, or the drops, are all equal")
+
+    def asks(self, shape: Shape, method: str) -> set[Ask]:
+        return {CLEAN} | single(self.fill, self.units, shape)

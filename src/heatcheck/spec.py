@@ -1,0 +1,116 @@
+"""The one way to write a unit with parameters, everywhere: `smoothgrad(of=input_x_gradient, samples=8)`."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.]))|(?P<name>[^\W\d][\w.\-]*)|(?P<mark>[(),=]))"
+)
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+class SpecError(ValueError):
+    """A unit that is written in a way that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An id and its parameters; parameters may be specs themselves."""
+
+    id: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not self.params:
+            return self.id
+        inner = ", ".join(f"{k}={write(v)}" for k, v in self.params.items())
+        return f"{self.id}({inner})"
+
+
+def write(value: Any) -> str:
+    """A parameter's value as `parse` reads it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def parse(text: str) -> Spec:
+    """Read `id` or `id(key=value, …)`.
+
+    >>> parse("smoothgrad(of=integrated_gradients(steps=8), samples=4)").params["samples"]
+    4
+    >>> str(parse("grid(4)"))
+    'grid(n=4)'
+    """
+    tokens = _tokens(text)
+    spec, rest = _spec(tokens, text)
+    if rest:
+        raise SpecError(f"{text!r}: did not expect {rest[0][1]!r} after {spec}; write id(key=value, …)")
+    return spec
+
+
+def split(text: str) -> list[str]:
+    """Cut a comma-separated list of units at its outer commas."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [p.strip() for p in [*parts, text[start:]] if p.strip()]
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    tokens, at = [], 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if not match or match.lastgroup is None:
+            raise SpecError(f"{text!r}: cannot read {text[at:]!r}; write id(key=value, …)")
+        tokens.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    return tokens
+
+
+def _spec(tokens: list[tuple[str, str]], text: str) -> tuple[Spec, list[tuple[str, str]]]:
+    if not tokens or tokens[0][0] != "name":
+        raise SpecError(f"{text!r}: expected the id of a unit; write id(key=value, …)")
+    name, tokens = tokens[0][1], tokens[1:]
+    params: dict[str, Any] = {}
+    if not tokens or tokens[0][1] != "(":
+        return Spec(name), tokens
+    tokens = tokens[1:]
+    while tokens and tokens[0][1] != ")":
+        if len(tokens) > 1 and tokens[1][1] == "=":
+            key, tokens = tokens[0][1], tokens[2:]
+        else:
+            key = "n"
+        params[key], tokens = _value(tokens, text)
+        if tokens and tokens[0][1] == ",":
+            tokens = tokens[1:]
+    if not tokens:
+        raise SpecError(f"{text!r}: the bracket is not closed")
+    return Spec(name, params), tokens[1:]
+
+
+def _value(tokens: list[tuple[str, str]], text: str) -> tuple[Any, list[tuple[str, str]]]:
+    if not tokens or tokens[0][0] == "mark":
+        raise SpecError(f"{text!r}: a value is missing; write id(key=value, …)")
+    kind, token = tokens[0]
+    if kind == "number":
+        return (int(token) if re.fullmatch(r"-?\d+", token) else float(token)), tokens[1:]
+    if token.lower() in _WORDS:
+        return _WORDS[token.lower()], tokens[1:]
+    spec, rest = _spec(tokens, text)
+    return str(spec) if spec.params else spec.id, rest
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean …?` where a known name is near, else the known names."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; known: {', '.join(names)}" if names else ""

@@ -1,0 +1,105 @@
+"""What methods, metrics and fills have in common: an id, a version, parameters, a printable name."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from heatcheck import catalogue
+from heatcheck.domain.base import Domain
+from heatcheck.spec import Spec, SpecError
+from heatcheck.types import NotApplicable
+
+NESTED = {"fill": "fill", "baseline": "fill", "start": "fill", "of": "method"}
+"""Parameters that hold another unit, and its kind."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "output": ("logit", "prob", "logprob", "margin", "accuracy"),
+    "reduction": ("sum", "sum_abs", "mean_abs", "mean_square", "l2"),
+    "post": ("none", "abs", "relu"),
+    "ties": ("random", "index", "reverse_index", "percentile_compat"),
+}
+
+
+class Unit:
+    """A frozen, keyword-only dataclass that stores its parameters and can be rebuilt from its name."""
+
+    id: ClassVar[str]
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+    facts: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name, None)
+            if value is not None and value not in allowed:
+                raise SpecError(f"{self.kind} {self.id}: {name}={value!r} is not one of {', '.join(allowed)}")
+        for f in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if f.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not a whole number")
+            if f.type is int and f.name in ("steps", "samples", "grid") and value < 1:
+                raise SpecError(f"{self.kind} {self.id}: {f.name}={value} must be at least 1")
+
+    @classmethod
+    def parameters(cls) -> dict[str, Any]:
+        """Parameter names and defaults."""
+        return {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+
+    def params(self) -> dict[str, Any]:
+        """Every parameter with its value."""
+        return {name: getattr(self, name) for name in self.parameters()}
+
+    @property
+    def name(self) -> str:
+        """The id with the parameters that differ from their defaults."""
+        given = {k: v for k, v in self.params().items() if v != self.parameters()[k]}
+        return str(Spec(self.id, given))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def applies_to(self, domain: Domain) -> None:
+        """Raise NotApplicable, with the reason, where this unit cannot work on the domain."""
+        on = self.facts.get("on", ("image", "text"))
+        if domain.modality not in on:
+            raise NotApplicable(f"{self.id} is defined for {' and '.join(on)}, not for {domain.modality}")
+
+    def resolve(self, domain: Domain) -> Self:
+        """The same unit with `auto` fills and unit roles replaced by what they mean on this domain."""
+        self.applies_to(domain)
+        changes: dict[str, Any] = {}
+        for name, value in self.params().items():
+            if name in NESTED and value == "auto":
+                changes[name] = value = domain.default_fill
+            if name in NESTED:
+                changes[name] = catalogue.build(NESTED[name], value).resolve(domain).name
+            if name == "units":
+                changes[name] = domain.resolve_units(value)
+        return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+    def identity(self) -> dict[str, Any]:
+        """What decides this unit's results: id, version and every parameter, nested units included."""
+        params: dict[str, Any] = {}
+        for name, value in self.params().items():
+            nested = name in NESTED and value != "auto"
+            params[name] = catalogue.build(NESTED[name], value).identity() if nested else value
+        return {"id": self.id, "version": self.version, "params": params}
+
+
+T = TypeVar("T", bound=type)
+
+
+def declare(kind: str, id: str, version: int, facts: Mapping[str, Any]) -> Callable[[T], T]:
+    """The decorator behind `@method`, `@metric` and `@fill`: names a class and files it."""
+
+    def decorate(cls: T) -> T:
+        cls.id, cls.kind, cls.version, cls.facts = id, kind, version, dict(facts)  # type: ignore[attr-defined]
+        if not cls.__module__.startswith(f"heatcheck.{catalogue.KINDS[kind]}."):
+            params = {k: repr(v) for k, v in cls.parameters().items()}  # type: ignore[attr-defined]
+            doc = inspect.getdoc(cls) or ""
+            catalogue.register(
+                catalogue.Entry(kind, id, cls.__module__, cls.__qualname__, dict(facts), doc, params, cls)
+            )
+        return cls
+
+    return decorate
