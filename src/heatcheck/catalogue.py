@@ -7,7 +7,7 @@ Units of one's own join when their module is imported.
 
 import ast
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,11 +16,32 @@ from typing import Any
 from heatcheck.spec import Spec, SpecError, parse, suggest
 
 KINDS = {"method": "methods", "metric": "metrics", "fill": "fills"}
+NESTED = {"fill": "fill", "baseline": "fill", "start": "fill", "of": "method"}
+"""Parameters that hold another unit, and its kind."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "output": ("logit", "prob", "logprob", "margin", "accuracy"),
+    "reduction": ("sum", "sum_abs", "mean_abs", "mean_square", "l2"),
+    "post": ("none", "abs", "relu"),
+    "ties": ("random", "index", "reverse_index", "percentile_compat"),
+}
+
+UNITS: dict[str, dict[str, Any]] = {
+    "pixel": {"form": "pixel", "on": ("image",), "summary": "Each pixel alone."},
+    "grid": {"form": "grid(n)", "on": ("image",), "summary": "n × n square cells, n = 4 if not given."},
+    "slic": {"form": "slic(n)", "on": ("image",), "summary": "About n SLIC superpixels, n = 50 if not given."},
+    "quickshift": {"form": "quickshift", "on": ("image",), "summary": "Quickshift superpixels."},
+    "token": {"form": "token", "on": ("text",), "summary": "Each token that is not special."},
+    "word": {"form": "word", "on": ("text",), "summary": "The tokens of a word together."},
+    "sentence": {"form": "sentence", "on": ("text",), "summary": "The tokens of a sentence together."},
+}
+"""What can be deleted together, by id; a domain makes the partition."""
+ROLES = ("site", "cell", "segment")
+"""Units by what they are for; each domain says which ones they are there."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One unit as its source declares it."""
+    """One unit as its source declares it: parameters with their defaults and types as they are written there."""
 
     kind: str
     id: str
@@ -30,11 +51,19 @@ class Entry:
     doc: str
     params: Mapping[str, str]
     target: Any = field(default=None, repr=False)
+    types: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def summary(self) -> str:
         """The docstring's first sentence."""
         return self.doc.strip().split("\n\n")[0].replace("\n", " ").strip()
+
+    def default(self, name: str) -> Any:
+        """A parameter's default; its source text where that is not a literal."""
+        try:
+            return ast.literal_eval(self.params[name])
+        except (ValueError, SyntaxError):
+            return self.params[name]
 
     def note(self, title: str) -> str:
         """What the docstring says after `Title:`, such as its paper or cost."""
@@ -51,7 +80,7 @@ class Entry:
             "id": self.id,
             "summary": self.summary,
             **facts,
-            "params": dict(self.params),
+            "params": {name: self.default(name) for name in self.params},
             "paper": self.note("Paper"),
             "differs": self.note("Differs"),
             "cost": self.note("Cost per sample"),
@@ -64,38 +93,56 @@ _own: dict[tuple[str, str], Entry] = {}
 @cache
 def _shipped(kind: str) -> dict[str, Entry]:
     folder = Path(__file__).parent / KINDS[kind]
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))}
+    classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
+    defaults = _decorator_defaults(kind, trees["base"])
     found: dict[str, Entry] = {}
-    for path in sorted(folder.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for stem, tree in trees.items():
         for node in tree.body:
-            entry = _entry(kind, node, f"heatcheck.{KINDS[kind]}.{path.stem}")
+            entry = _entry(kind, node, f"heatcheck.{KINDS[kind]}.{stem}", classes, defaults)
             if entry is None:
                 continue
             if entry.id in found:
-                raise RuntimeError(
-                    f"two {kind}s are called {entry.id!r}: {found[entry.id].module} and {entry.module}"
-                )
+                raise RuntimeError(f"two {kind}s are called {entry.id!r}: {found[entry.id].module} and {entry.module}")
             found[entry.id] = entry
     return found
 
 
-def _entry(kind: str, node: ast.stmt, module: str) -> Entry | None:
+def _decorator_defaults(kind: str, base: ast.Module) -> dict[str, Any]:
+    """What a unit declares when it is silent: the keyword defaults of its kind's decorator."""
+    arguments = next(n.args for n in base.body if isinstance(n, ast.FunctionDef) and n.name == kind)
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return {arg.arg: ast.literal_eval(default) for arg, default in pairs if default is not None}
+
+
+def _entry(
+    kind: str, node: ast.stmt, module: str, classes: Mapping[str, ast.ClassDef], defaults: Mapping[str, Any]
+) -> Entry | None:
     if not isinstance(node, ast.ClassDef):
         return None
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
-            facts = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
-            params = {
-                item.target.id: ast.unparse(item.value)
-                for item in node.body
-                if isinstance(item, ast.AnnAssign)
-                and isinstance(item.target, ast.Name)
-                and item.value is not None
-                if not ast.unparse(item.annotation).startswith("ClassVar")
-            }
+            facts = {**defaults, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}}
+            fields = _fields(node, classes)
+            params = {name: ast.unparse(f.value) for name, f in fields.items() if f.value is not None}
+            types = {name: ast.unparse(f.annotation) for name, f in fields.items()}
             doc = ast.get_docstring(node) or ""
-            return Entry(kind, ast.literal_eval(call.args[0]), module, node.name, facts, doc, params)
+            return Entry(kind, ast.literal_eval(call.args[0]), module, node.name, facts, doc, params, types=types)
     return None
+
+
+def _fields(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.AnnAssign]:
+    """A dataclass's fields, inherited ones first, as `dataclasses.fields` orders them."""
+    fields: dict[str, ast.AnnAssign] = {}
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name) and base.id in classes:
+            fields.update(_fields(classes[base.id], classes))
+    for item in node.body:
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        if not ast.unparse(item.annotation).startswith("ClassVar"):
+            fields[item.target.id] = item
+    return fields
 
 
 def entries(kind: str) -> dict[str, Entry]:
@@ -148,5 +195,45 @@ def build(kind: str, spec: Any, **defaults: Any) -> Any:
     unknown = set(params) - set(cls.parameters())
     if unknown:
         wrong = sorted(unknown)[0]
-        raise SpecError(f"{kind} {parsed.id} has no parameter {wrong!r}{suggest(wrong, cls.parameters())}")
+        raise SpecError(_no_parameter(kind, parsed.id, wrong, cls.parameters()))
     return cls(**params)
+
+
+def _no_parameter(kind: str, id: str, wrong: str, known: Mapping[str, Any]) -> str:
+    return f"{kind} {id} has no parameter {wrong!r}{suggest(wrong, known)}"
+
+
+_NUMBERS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": (bool, "true or false"),
+}
+
+
+def problems(kind: str, spec: str | Spec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with a written unit, as far as its source tells, without importing it.
+
+    Yields:
+        the parameters that lead to the mistake (`("of", "samples")`; empty for the unit itself), and what it is.
+    """
+    try:
+        parsed = parse(spec) if isinstance(spec, str) else spec
+        entry = find(kind, parsed.id)
+    except SpecError as problem:
+        yield (), str(problem)
+        return
+    for name, value in parsed.params.items():
+        if name not in entry.params:
+            yield (name,), _no_parameter(kind, parsed.id, name, entry.params)
+            continue
+        expected, words = _NUMBERS.get(entry.types.get(name, ""), (object, ""))
+        if name in NESTED and value == "auto":
+            continue
+        if name in NESTED:
+            yield from (((name, *path), what) for path, what in problems(NESTED[name], str(value)))
+        elif name in CHOICES and value not in CHOICES[name]:
+            yield (name,), f"{kind} {parsed.id}: there is no {name}={value!r}{suggest(str(value), CHOICES[name])}"
+        elif name == "units" and str(value).partition("(")[0] not in {*UNITS, *ROLES}:
+            yield (name,), f"{kind} {parsed.id}: there are no units {value!r}{suggest(str(value), [*UNITS, *ROLES])}"
+        elif not isinstance(value, expected) or (isinstance(value, bool) and expected not in (bool, object)):
+            yield (name,), f"{kind} {parsed.id}: {name}={value!r} is not {words}"

@@ -26,6 +26,8 @@ class Spec:
     def __str__(self) -> str:
         if not self.params:
             return self.id
+        if list(self.params) == ["n"]:
+            return f"{self.id}({write(self.params['n'])})"
         inner = ", ".join(f"{k}={write(v)}" for k, v in self.params.items())
         return f"{self.id}({inner})"
 
@@ -43,7 +45,7 @@ def parse(text: str) -> Spec:
     >>> parse("smoothgrad(of=integrated_gradients(steps=8), samples=4)").params["samples"]
     4
     >>> str(parse("grid(4)"))
-    'grid(n=4)'
+    'grid(4)'
     """
     tokens = _tokens(text)
     spec, rest = _spec(tokens, text)

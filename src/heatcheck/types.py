@@ -67,9 +67,7 @@ def digest_of(*parts: bytes | str) -> str:
 def digest_of_tensor(t: Tensor) -> str:
     """SHA-256 of a tensor's dtype, shape and bytes."""
     flat = t.detach().cpu().contiguous()
-    return digest_of(
-        str(flat.dtype), str(tuple(flat.shape)), flat.flatten().view(torch.uint8).numpy().tobytes()
-    )
+    return digest_of(str(flat.dtype), str(tuple(flat.shape)), flat.flatten().view(torch.uint8).numpy().tobytes())
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from heatcheck import catalogue
+from heatcheck.catalogue import CHOICES, NESTED
 from heatcheck.domain.base import Domain
 from heatcheck.spec import Spec, SpecError
 from heatcheck.types import NotApplicable
-
-NESTED = {"fill": "fill", "baseline": "fill", "start": "fill", "of": "method"}
-"""Parameters that hold another unit, and its kind."""
-CHOICES: dict[str, tuple[str, ...]] = {
-    "output": ("logit", "prob", "logprob", "margin", "accuracy"),
-    "reduction": ("sum", "sum_abs", "mean_abs", "mean_square", "l2"),
-    "post": ("none", "abs", "relu"),
-    "ties": ("random", "index", "reverse_index", "percentile_compat"),
-}
 
 
 class Unit:
@@ -37,7 +29,7 @@ class Unit:
             value = getattr(self, f.name)
             if f.type is int and (isinstance(value, bool) or not isinstance(value, int)):
                 raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not a whole number")
-            if f.type is int and f.name in ("steps", "samples", "grid") and value < 1:
+            if f.type is int and f.name in ("steps", "samples", "grid") and value < 1 and value != f.default:
                 raise SpecError(f"{self.kind} {self.id}: {f.name}={value} must be at least 1")
 
     @classmethod

@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -174,8 +174,20 @@ class Domain(ABC):
         """Carry a map of any native resolution onto sites."""
 
     @abstractmethod
+    def as_map(self, sites: Float[Tensor, "b s"], x: Inputs) -> Float[Tensor, "b ..."]:
+        """A number per site in the shape of a map: rows and columns of a picture, tokens of a text."""
+
+    @abstractmethod
     def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
         """How much neighbouring sites differ, without asking any model."""
+
+    @abstractmethod
+    def wrap(self, x: Any) -> Inputs:
+        """Tensors as a user holds them, ready for the model, as inputs."""
+
+    @abstractmethod
+    def display(self, x: Inputs) -> dict[str, Any]:
+        """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and `special`."""
 
     def resolve_units(self, name: str) -> str:
         """The id behind a role: `cell` is `grid(4)` on pictures and `token` on texts."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -69,6 +69,18 @@ class ImageDomain(Domain):
             rgb = pixels * std + mean
         return rgb.clamp(0, 1).permute(0, 2, 3, 1)
 
+    def wrap(self, x: Any) -> Inputs:
+        if not isinstance(x, Tensor) or x.ndim not in (3, 4) or not x.is_floating_point():
+            given = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise HeatcheckError(f"expected pictures as a float tensor [b, c, h, w], got {given}")
+        return Inputs({"pixels": x if x.ndim == 4 else x[None]})
+
+    def display(self, x: Inputs) -> dict[str, Any]:
+        rgb = self.to_rgb(x.take(slice(0, 1)))[0]
+        if rgb.shape[-1] != 3:
+            rgb = rgb.mean(-1, keepdim=True).expand(-1, -1, 3)
+        return {"kind": "image", "rgb": (rgb * 255).round().to(torch.uint8).contiguous()}
+
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         h, w = self.shape(x)
         if kind == "pixel":
@@ -76,9 +88,7 @@ class ImageDomain(Domain):
         if kind == "grid":
             side = n or 4
             if side > min(h, w):
-                raise HeatcheckError(
-                    f"units=grid({side}) has more cells per side than a {h}×{w} picture has pixels"
-                )
+                raise HeatcheckError(f"units=grid({side}) has more cells per side than a {h}×{w} picture has pixels")
             cell = grid_cells(h, w, side)
             return cell.flatten().expand(len(x), -1), side * side
         if kind in ("slic", "quickshift"):
@@ -117,6 +127,9 @@ class ImageDomain(Domain):
         else:
             up = F.interpolate(values[:, None], (h, w), mode="bilinear", align_corners=False)
         return up.flatten(1)
+
+    def as_map(self, sites: Float[Tensor, "b s"], x: Inputs) -> Float[Tensor, "b h w"]:
+        return sites.reshape(len(sites), *self.shape(x))
 
     def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
         """Sobel gradient magnitude of the mean channel."""

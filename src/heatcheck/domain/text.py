@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -23,6 +23,8 @@ class TextDomain(Domain):
     Args:
         embed: word embeddings of token ids.
         pad: the padding token's id; None where the tokenizer has none (likewise `mask`, `unk`).
+        specials: ids that are never deleted, such as [CLS] and [SEP].
+        spell: token ids to what people read.
     """
 
     modality: ClassVar[Modality] = Modality.TEXT
@@ -33,6 +35,8 @@ class TextDomain(Domain):
     pad: int | None = None
     mask: int | None = None
     unk: int | None = None
+    specials: frozenset[int] = frozenset()
+    spell: Callable[[list[int]], list[str]] | None = field(default=None, compare=False)
 
     def shape(self, x: Inputs) -> tuple[int, int]:
         return 1, x["ids"].shape[1]
@@ -53,10 +57,25 @@ class TextDomain(Domain):
         """The id of the `pad`, `mask` or `unk` token."""
         token: int | None = getattr(self, name)
         if token is None:
-            raise HeatcheckError(
-                f"fill={name!r}: this model's tokenizer has no {name} token; try pad, unk or remove"
-            )
+            raise HeatcheckError(f"fill={name!r}: this model's tokenizer has no {name} token; try pad, unk or remove")
         return token
+
+    def wrap(self, x: Any) -> Inputs:
+        """Token ids `[b, t]`, or a tokenizer's mapping with `input_ids` and `attention_mask`."""
+        given = {"input_ids": x} if isinstance(x, Tensor) else dict(x)
+        ids = given.get("input_ids")
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+            raise HeatcheckError("expected texts as strings, token ids [b, t], or a tokenizer's output with input_ids")
+        attention = given.get("attention_mask", torch.ones_like(ids)).long()
+        special = (attention == 0) | torch.isin(ids, torch.tensor(sorted(self.specials), dtype=ids.dtype))
+        word = torch.where(special, -1, (~special).long().cumsum(1) - 1)
+        sentence = torch.where(special, -1, 0)
+        return Inputs({"ids": ids, "attention": attention, "special": special, "word": word, "sentence": sentence})
+
+    def display(self, x: Inputs) -> dict[str, Any]:
+        ids = x["ids"][0].tolist()
+        tokens = self.spell(ids) if self.spell else [str(i) for i in ids]
+        return {"kind": "text", "tokens": tokens, "special": x["special"][0].tolist()}
 
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         width = x["ids"].shape[1]
@@ -96,10 +115,11 @@ class TextDomain(Domain):
 
     def layout(self, values: Float[Tensor, "b t"], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
         if values.shape[1] != x["ids"].shape[1]:
-            raise HeatcheckError(
-                f"a map over {values.shape[1]} tokens was given for texts of {x['ids'].shape[1]}"
-            )
+            raise HeatcheckError(f"a map over {values.shape[1]} tokens was given for texts of {x['ids'].shape[1]}")
         return values
+
+    def as_map(self, sites: Float[Tensor, "b s"], x: Inputs) -> Float[Tensor, "b s"]:
+        return sites
 
     def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
         """How far each word embedding lies from those of its neighbours."""

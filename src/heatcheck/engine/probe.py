@@ -18,7 +18,7 @@ from heatcheck.engine.answers import Answers, scalar
 from heatcheck.engine.identity import canonical
 from heatcheck.engine.numerics import Numerics, is_out_of_memory
 from heatcheck.fills.base import Fill
-from heatcheck.models.base import Explained, captured
+from heatcheck.models.base import Explained, Layer, captured
 from heatcheck.types import Batch, HeatcheckError, Inputs, NotApplicable
 
 BLOCK = 64
@@ -27,12 +27,14 @@ BLOCK = 64
 
 @dataclass
 class Spent:
-    """Passes and time. `asked` counts what a unit would have cost alone, shared answers included."""
+    """Passes and time. `asked` and `slopes` are the forwards and backwards without sharing: a unit's price alone."""
 
     forwards: int = 0
     backwards: int = 0
     asked: int = 0
+    slopes: int = 0
     seconds: float = 0.0
+    slope_seconds: float = 0.0
     padding: int = 0
     graphs: int = 0
 
@@ -43,6 +45,13 @@ class Spent:
     def since(self, before: "Spent") -> "Spent":
         """What was spent since an earlier state."""
         return Spent(*(getattr(self, f) - getattr(before, f) for f in self.__dataclass_fields__))
+
+    def shared_seconds(self, overall: "Spent") -> float:
+        """What the shared answers in this account would have taken, at the mean price of passes in `overall`."""
+        forward = overall.seconds / max(1, overall.forwards - overall.backwards)
+        backward = overall.slope_seconds / max(1, overall.backwards)
+        slopes = self.slopes - self.backwards
+        return slopes * backward + (self.asked - self.forwards - slopes) * forward
 
 
 @dataclass(frozen=True)
@@ -154,7 +163,8 @@ class Probe:
     @staticmethod
     def _key(batch: Batch, row: int, how: bytes, packed: bytes, whole: bool) -> bytes:
         h = hashlib.blake2b(digest_size=16)
-        h.update(f"{batch.streams.digests[row]}|{int(batch.target[row])}|".encode())
+        own = f"row {row}" if batch.altered else batch.streams.digests[row]
+        h.update(f"{own}|{int(batch.target[row])}|".encode())
         h.update(b"clean" if whole else how + packed)
         return h.digest()
 
@@ -185,18 +195,22 @@ class Probe:
         self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Stream leaf gradients of the target's scalar at inputs made on the fly."""
+        self.spent.asked += len(rows)
+        self.spent.slopes += len(rows)
+        yield from self._slopes(batch, rows, make, output)
+
+    def _slopes(
+        self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         self._needs_gradients()
 
         def slope(x: Inputs, index: Tensor) -> Tensor:
             leaf = self.domain.leaf(x).detach().requires_grad_()
             with torch.enable_grad():
-                out = scalar(
-                    self.model.logits(self.domain.with_leaf(x, leaf)), batch.target[rows[index]], output
-                )
+                out = scalar(self.model.logits(self.domain.with_leaf(x, leaf)), batch.target[rows[index]], output)
                 (grad,) = torch.autograd.grad(out.sum(), leaf)
             return grad.detach()
 
-        self.spent.asked += len(rows)
         yield from self._calls(len(rows), make, slope, "backward")
 
     def gradient(self, batch: Batch, output: str) -> Float[Tensor, "b ..."]:
@@ -204,9 +218,11 @@ class Probe:
         rows = torch.arange(len(batch))
 
         def run() -> Tensor:
-            return torch.cat([g for _, g in self.gradients(batch, rows, batch.x.take, output)])
+            return torch.cat([g for _, g in self._slopes(batch, rows, batch.x.take, output)])
 
-        return self._once(f"gradient {output}", batch, run)
+        self.spent.asked += len(batch)
+        self.spent.slopes += len(batch)
+        return self._once(f"gradient {output} {batch.target.tolist()}", batch, run)
 
     def activations(
         self, batch: Batch, layer: str, output: str
@@ -220,7 +236,7 @@ class Probe:
 
             def cut(out: Tensor) -> Tensor:
                 seen.append(out.detach().requires_grad_())
-                return seen[-1]
+                return seen[-1].clone()  # what comes next may work in place
 
             with torch.enable_grad(), captured(module, cut):
                 out = scalar(self.model.logits(x), batch.target[index], output)
@@ -228,6 +244,7 @@ class Probe:
             return torch.stack([seen[-1].detach(), grad], 1)
 
         self.spent.asked += len(batch)
+        self.spent.slopes += len(batch)
         pairs = torch.cat([out for _, out in self._calls(len(batch), batch.x.take, look, "backward")])
         return pairs[:, 0], pairs[:, 1]
 
@@ -237,7 +254,16 @@ class Probe:
 
     def units(self, name: str, batch: Batch) -> Units:
         """The batch's partition called `name`, computed once."""
-        return self._once(f"units {name}", batch, lambda: self.domain.units(name, batch.x))
+        found: Units = self._once(f"units {name}", batch, lambda: self.domain.units(name, batch.x))
+        return found
+
+    def layers(self, x: Inputs) -> list[Layer]:
+        """The layers of the model whose output is a feature map, looked for once per input shape."""
+        key = (f"layers {x.shape_key()}", 0)
+        if key not in self._held:
+            self._held[key] = (None, self.model.layers(x))
+        found: list[Layer] = self._held[key][1]
+        return found
 
     # -- calls of one exact shape --------------------------------------------------------------------------
 
@@ -256,7 +282,7 @@ class Probe:
             short = size - len(index)
             padded = torch.cat([index, index[:1].expand(short)]) if short else index
             try:
-                out = self._timed(run, make(padded), padded)
+                out = self._timed(run, make(padded), padded, direction)
             except (RuntimeError, MemoryError) as problem:
                 if not is_out_of_memory(problem) or size == 1:
                     raise
@@ -270,11 +296,14 @@ class Probe:
             yield index, out[: len(index)]
             at += len(index)
 
-    def _timed(self, run: Callable[[Inputs, Tensor], Tensor], x: Inputs, index: Tensor) -> Tensor:
+    def _timed(self, run: Callable[[Inputs, Tensor], Tensor], x: Inputs, index: Tensor, direction: str) -> Tensor:
         start = time.perf_counter()
         with threads(self.numerics.threads):
             out = run(x, index)
-        self.spent.seconds += time.perf_counter() - start
+        if direction == "backward":
+            self.spent.slope_seconds += time.perf_counter() - start
+        else:
+            self.spent.seconds += time.perf_counter() - start
         return out
 
     def _forward(self, x: Inputs, _index: Tensor) -> Float[Tensor, "n c"]:
@@ -285,9 +314,7 @@ class Probe:
 
     def _needs_gradients(self) -> None:
         if not self.model.differentiable:
-            raise NotApplicable(
-                f"needs gradients, but {self.model.name} is a black box that gives outputs only"
-            )
+            raise NotApplicable(f"needs gradients, but {self.model.name} is a black box that gives outputs only")
 
     def _once(self, what: str, batch: Batch, make: Callable[[], Any]) -> Any:
         """A value that belongs to exactly these inputs; holding them keeps their identity from being reused."""

@@ -85,7 +85,5 @@ class Uniform(Fill):
     def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
         leaf = domain.leaf(batch.x)
         shape = tuple(leaf.shape[1:])
-        noise = batch.streams.draw(
-            "fill", lambda g: torch.rand(shape, generator=g, dtype=torch.float64) * 2 - 1
-        )
+        noise = batch.streams.draw("fill", lambda g: torch.rand(shape, generator=g, dtype=torch.float64) * 2 - 1)
         return domain.with_leaf(batch.x, noise.to(leaf.dtype))

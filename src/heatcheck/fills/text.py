@@ -61,9 +61,7 @@ class Remove(Fill):
 
     def erase(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
         if keep.dtype != torch.bool:
-            raise HeatcheckError(
-                "fill='remove' cannot delete a part of a token; use mask, pad or unk with soft masks"
-            )
+            raise HeatcheckError("fill='remove' cannot delete a part of a token; use mask, pad or unk with soft masks")
         mixed = domain.delete(x, keep, full)
         gone = ~(keep | ~domain.deletable(x))
         order = gone.long().argsort(dim=1, stable=True)

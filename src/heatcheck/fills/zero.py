@@ -14,8 +14,9 @@ from heatcheck.types import Batch, Inputs
 class Zero(Fill):
     """Zero after normalisation: the data set's mean colour for most models, black for some (B-cos).
 
-    On texts, the zero embedding.
+    On texts, the zero embedding; special tokens keep theirs.
     """
 
     def full(self, domain: Domain, batch: Batch) -> Inputs:
-        return domain.with_leaf(batch.x, torch.zeros_like(domain.leaf(batch.x)))
+        nothing = domain.with_leaf(batch.x, torch.zeros_like(domain.leaf(batch.x)))
+        return domain.delete(batch.x, torch.zeros_like(domain.deletable(batch.x)), nothing)

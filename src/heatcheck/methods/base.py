@@ -3,17 +3,19 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeVar, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from heatcheck.domain.base import Domain
+from heatcheck import catalogue
+from heatcheck.domain.base import Domain, Units
 from heatcheck.engine.plan import Ask, Shape
 from heatcheck.engine.probe import Probe
-from heatcheck.types import OK, Attribution, Batch, HeatcheckError, NotApplicable
+from heatcheck.fills.base import Fill
+from heatcheck.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.unit import Unit, declare
 
 T = TypeVar("T")
@@ -26,6 +28,7 @@ def method(
     uses: tuple[str, ...] = ("gradient",),
     properties: tuple[str, ...] = (),
     control: bool = False,
+    elsewhere: str = "",
     version: int = 1,
 ) -> Callable[[T], T]:
     """Declare an attribution method: a class derived from `Method`, or a function of one's own.
@@ -45,9 +48,10 @@ def method(
         properties: claims that `heatcheck.testing.check_method` verifies: `complete`, `dummy`, `linear`,
             `implementation_invariant`, `symmetric`, `nonnegative`, `target_free`, `gradient_on_linear`.
         control: whether it is a yardstick, shown but never ranked.
+        elsewhere: why it does not exist for the other modality, and what to try there.
         version: raised whenever its results change.
     """
-    facts = {"on": on, "uses": uses, "properties": properties, "control": control}
+    facts = {"on": on, "uses": uses, "properties": properties, "control": control, "elsewhere": elsewhere}
 
     def decorate(target: T) -> T:
         if inspect.isclass(target):
@@ -87,6 +91,11 @@ class Method(Unit, ABC):
         return 0, 0
 
     @property
+    def uses(self) -> tuple[str, ...]:
+        """What it needs of a model, with the parameters it has."""
+        return tuple(self.facts.get("uses", ()))
+
+    @property
     def control(self) -> bool:
         """Whether it is a yardstick rather than a contestant."""
         return bool(self.facts.get("control", False))
@@ -94,13 +103,16 @@ class Method(Unit, ABC):
     @property
     def signed(self) -> bool:
         """Whether negative values mean "against"."""
-        return (
-            "nonnegative" not in self.facts.get("properties", ())
-            and self.post == "none"
-            and self.reduction == "sum"
-        )
+        return "nonnegative" not in self.facts.get("properties", ()) and self.post == "none" and self.reduction == "sum"
 
-    def resolve(self, domain: Domain) -> "Method":
+    def applies_to(self, domain: Domain) -> None:
+        try:
+            super().applies_to(domain)
+        except NotApplicable as reason:
+            why = self.facts.get("elsewhere")
+            raise NotApplicable(f"{reason}: {why}" if why else str(reason)) from None
+
+    def resolve(self, domain: Domain) -> Self:
         if self.output == "accuracy":
             raise NotApplicable(
                 f"{self.id}: output='accuracy' is a step function; explain logit, prob, logprob or margin"
@@ -120,7 +132,7 @@ class Method(Unit, ABC):
             values = values.relu()
         if len(values) != len(batch):
             raise HeatcheckError(f"{unit.name} gave {len(values)} maps for {len(batch)} samples")
-        values = values.detach()
+        values = values.detach().to(torch.promote_types(probe.model.dtype, torch.float32))
         finite = torch.isfinite(values).flatten(1).all(1)
         status = tuple(OK if ok else "failed: the map is not finite" for ok in finite.tolist())
         return Attribution(
@@ -145,7 +157,7 @@ def _from_function(function: Callable[..., Tensor]) -> type[Method]:
     def attribute(self: Method, probe: Probe, batch: Batch) -> Tensor:
         leaf = probe.domain.leaf(batch.x).detach()
         chunks = []
-        for rows in torch.arange(len(batch)).split(probe.numerics.backward):
+        for rows in torch.split(torch.arange(len(batch)), probe.numerics.backward):
             part = batch.take(rows.tolist())
             extra = {name: getattr(self, name) for name in extras}
             chunks.append(function(_counted(probe, part), leaf[rows], part.target, **extra))
@@ -157,7 +169,7 @@ def _from_function(function: Callable[..., Tensor]) -> type[Method]:
         "__module__": function.__module__,
     }
     space["__annotations__"] = {name: type(default) for name, default in extras.items()}
-    space.update(extras)
+    space.update(extras, function=staticmethod(function))
     cls = type(function.__name__, (Method,), space)
     return dataclass(frozen=True, kw_only=True, repr=False)(cls)
 
@@ -171,7 +183,9 @@ def _counted(probe: Probe, batch: Batch) -> Callable[[Tensor], Tensor]:
         out = probe.model.logits(probe.domain.with_leaf(batch.x.take(rows), leaf))
         probe.spent.forwards += len(leaf)
         probe.spent.asked += len(leaf)
-        probe.spent.backwards += len(leaf) if leaf.requires_grad else 0
+        slopes = len(leaf) if leaf.requires_grad else 0
+        probe.spent.backwards += slopes
+        probe.spent.slopes += slopes
         return out
 
     return call
@@ -180,3 +194,24 @@ def _counted(probe: Probe, batch: Batch) -> Callable[[Tensor], Tensor]:
 def repeat_rows(n: int, times: int) -> Int[Tensor, " n*times"]:
     """`0 0 0 1 1 1 …`: the sample of each question when every sample gets `times` of them in a row."""
     return torch.arange(n).repeat_interleave(times)
+
+
+def spread_density(probe: Probe, batch: Batch, units: Units, worth: Float[Tensor, "b u"]) -> Float[Tensor, "b ..."]:
+    """Give every site its unit's worth divided by the unit's area, so that a map's sum over a unit is its worth."""
+    share = torch.where(units.valid, worth / units.area.clamp_min(1), 0)
+    return probe.domain.as_map(units.spread(share), batch.x)
+
+
+def eraser(probe: Probe, batch: Batch, fill: str) -> Callable[[Int[Tensor, " n"], Shaped[Tensor, "n s"]], Inputs]:
+    """A function of samples (by number) and masks that deletes what is not kept.
+
+    What a random fill draws here is not what metrics delete with.
+    """
+    filler: Fill = catalogue.build("fill", fill)
+    apart = replace(batch.streams, digests=tuple(f"{d}|method" for d in batch.streams.digests))
+    full = filler.full(probe.domain, replace(batch, streams=apart))
+
+    def erase(rows: Int[Tensor, " n"], keep: Shaped[Tensor, "n s"]) -> Inputs:
+        return filler.erase(probe.domain, batch.x.take(rows), keep, full.take(rows))
+
+    return erase

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
+from heatcheck.engine.plan import Ask, Shape, gradient
 from heatcheck.engine.probe import Probe
 from heatcheck.methods.base import Method, method
 from heatcheck.types import Batch
 
 
-@method(
-    "saliency", uses=("gradient",), properties=("gradient_on_linear", "implementation_invariant", "linear")
-)
+@method("saliency", uses=("gradient",), properties=("gradient_on_linear", "implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Saliency(Method):
     r"""The gradient of the class score.
@@ -27,8 +25,8 @@ class Saliency(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         return probe.gradient(batch, self.output)
 
-    def passes(self, shape: Shape) -> tuple[int, int]:
-        return 1, 1
+    def asks(self, shape: Shape) -> set[Ask]:
+        return gradient(self.output)
 
 
 @method("input_x_gradient", uses=("gradient",), properties=("implementation_invariant", "linear", "dummy"))
@@ -46,5 +44,5 @@ class InputXGradient(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         return probe.domain.leaf(batch.x).detach() * probe.gradient(batch, self.output)
 
-    def passes(self, shape: Shape) -> tuple[int, int]:
-        return 1, 1
+    def asks(self, shape: Shape) -> set[Ask]:
+        return gradient(self.output)

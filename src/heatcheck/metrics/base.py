@@ -1,9 +1,11 @@
 """What every metric shares: maps of all methods at once, a probe, and a number per method and sample."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar, final
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeVar, final, get_args, get_origin
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +14,7 @@ from torch import Tensor
 from heatcheck.domain.base import Domain, Units
 from heatcheck.engine.plan import Ask, Shape
 from heatcheck.engine.probe import Probe
+from heatcheck.spec import SpecError
 from heatcheck.types import OK, Attribution, Batch, NotApplicable, Scores
 from heatcheck.unit import Unit, declare
 
@@ -34,7 +37,7 @@ def metric(
     Args:
         id: its name everywhere.
         better: `higher` or `lower`.
-        within: the range its scores lie in; None for no bound.
+        within: the range its scores lie in with its default parameters; None for no bound.
         on: modalities it exists for.
         needs: what must be there besides inputs and maps: `reference:mask`, `models`, `method`, `weights`, `label`.
         invariant: claims that `heatcheck.testing.check_metric` verifies: `monotone` (any increasing change of the
@@ -72,40 +75,71 @@ class Maps:
         """The methods' names, in order."""
         return tuple(a.method for a in self.items)
 
+    @cached_property
+    def status(self) -> tuple[tuple[str, ...], ...]:
+        """Per method and sample, `ok` or why there is no map; a map that is not finite is none."""
+        return tuple(
+            tuple(
+                own if own != OK or finite else "failed: the map is not finite"
+                for own, finite in zip(a.status, torch.isfinite(a.values).flatten(1).all(1).tolist(), strict=True)
+            )
+            for a in self.items
+        )
+
+    def held(self, what: str, make: Callable[[], Tensor]) -> Tensor:
+        """A value made of these maps alone, made once."""
+        if what not in self._held:
+            self._held[what] = make()
+        return self._held[what]
+
     def sites(self) -> Float[Tensor, "m b s"]:
-        """Every map carried to sites; non-finite maps as zeros (their status says so)."""
-        if "" not in self._held:
-            carried = []
-            for a in self.items:
-                clean = torch.where(torch.isfinite(a.values), a.values, 0)
-                carried.append(self.domain.layout(clean, self.batch.x, a.interpolation))
-            self._held[""] = torch.stack(carried)
-        return self._held[""]
+        """Every map carried to sites; what is not finite as zero (its status says so)."""
+
+        def carry(a: Attribution) -> Tensor:
+            clean = torch.where(torch.isfinite(a.values), a.values, 0)
+            return self.domain.layout(clean, self.batch.x, a.interpolation)
+
+        return self.held("sites", lambda: torch.stack([carry(a) for a in self.items]))
 
     def on(self, units: Units, reduce: str = "sum") -> Float[Tensor, "m b u"]:
         """Every map summed (or averaged) over units, whatever its native resolution."""
-        if units.index.shape[1] == units.width and units.name in ("pixel",):
+        if units.index.shape[1] == units.width and bool((units.index == torch.arange(units.width)).all()):
             return self.sites()
-        key = f"{units.name} {reduce}"
-        if key not in self._held:
-            total = units.sum(self.sites())
-            self._held[key] = total / units.area.clamp_min(1).to(total.dtype) if reduce == "mean" else total
-        return self._held[key]
 
-    def explain(self, batch: Batch, probe: Probe) -> list[Attribution]:
-        """Explain again, with every method, other inputs or another model."""
+        def gather() -> Tensor:
+            total = units.sum(self.sites())
+            return total / units.area.clamp_min(1).to(total.dtype) if reduce == "mean" else total
+
+        return self.held(f"on {units.name} {reduce}", gather)
+
+    def explain(self, batch: Batch | Sequence[Batch], probe: Probe) -> list[Attribution]:
+        """Explain again, with every method, other inputs or another model.
+
+        A method that cannot gives maps whose status says why; where no method can, the metric does not apply.
+
+        Args:
+            batch: what to explain; one for all methods, or one for each.
+            probe: whom to ask.
+        """
+        explainers = self.explainers or (None,) * len(self)
+        if not any(explainers):
+            raise NotApplicable(f"explains again, but {brought(self.methods)}")
+        batches = [batch] * len(self) if isinstance(batch, Batch) else batch
         again = []
-        for a, explainer in zip(self.items, self.explainers or (None,) * len(self.items), strict=True):
-            if explainer is None:
-                raise NotApplicable(
-                    f"explains again, but the map {a.method!r} was brought without a method; "
-                    "pass a method's id instead of its maps"
-                )
-            again.append(explainer(probe, batch))
+        for a, explainer, own in zip(self.items, explainers, batches, strict=True):
+            try:
+                if explainer is None:
+                    raise NotApplicable(f"explains again, but {brought([a.method])}")
+                again.append(explainer(probe, own))
+            except NotApplicable as reason:
+                nothing = a.values.new_zeros(len(own), *a.values.shape[1:])
+                again.append(replace(a, values=nothing, target=own.target, status=(f"skipped: {reason}",) * len(own)))
         return again
 
     def only(self, which: Sequence[int]) -> "Maps":
         """The maps of some methods."""
+        if list(which) == list(range(len(self))):
+            return self
         explainers = [self.explainers[i] for i in which] if self.explainers else ()
         return Maps([self.items[i] for i in which], self.domain, self.batch, explainers)
 
@@ -115,6 +149,13 @@ class Metric(Unit, ABC):
     """A faithfulness metric: one score per method and sample, never a mean."""
 
     across_models: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for f in dataclasses.fields(self):
+            value, allowed = getattr(self, f.name), get_args(f.type)
+            if get_origin(f.type) is Literal and value not in allowed:
+                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not one of {', '.join(allowed)}")
 
     @abstractmethod
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
@@ -127,22 +168,26 @@ class Metric(Unit, ABC):
         unit.check_needs(batch)
         return unit.settled(unit.score(probe, batch, maps), maps)
 
+    @final
+    def across(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
+        """Score several models against each other, with the same care for statuses as a call on one."""
+        unit = self.resolve(next(iter(maps.values())).domain)
+        return {model: unit.settled(s, maps[model]) for model, s in unit.score_models(batches, maps).items()}
+
     def settled(self, scores: Scores, maps: Maps) -> Scores:
-        """Scores under the statuses of their maps, NaN exactly where there is a reason."""
-        status = [
-            [
-                own if own != OK else (mine if mine != OK or finite else "undefined: the score is not finite")
-                for own, mine, finite in zip(item.status, row, ok, strict=True)
-            ]
-            for item, row, ok in zip(
-                maps.items, scores.status, torch.isfinite(scores.value).tolist(), strict=True
-            )
+        """Scores under the statuses of their maps, NaN exactly where there is a reason; no map, no curve."""
+        needs = [f"skipped: {need}" if need else OK for need in self.missing(maps.batch)]
+        finite = [
+            [OK if ok else "undefined: the score is not finite" for ok in row]
+            for row in torch.isfinite(scores.value).tolist()
         ]
-        good = torch.tensor([[s == OK for s in row] for row in status], dtype=torch.bool).reshape(
-            scores.value.shape
+        status = tuple(
+            first_problem(own, needs, mine, last)
+            for own, mine, last in zip(maps.status, scores.status, finite, strict=True)
         )
-        value = torch.where(good, scores.value.double(), torch.nan)
-        return replace(scores, value=value, status=tuple(map(tuple, status)))
+        value = torch.where(_ok(status), scores.value.double(), torch.nan)
+        curve = None if scores.curve is None else torch.where(_ok(maps.status)[..., None], scores.curve, torch.nan)
+        return replace(scores, value=value, status=status, curve=curve)
 
     def score_models(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
         """Score maps of the same samples and methods on several models; for metrics that compare models."""
@@ -165,17 +210,45 @@ class Metric(Unit, ABC):
         """The direction."""
         return bool(self.facts["better"] == HIGHER)
 
+    def missing(self, batch: Batch) -> list[str | None]:
+        """Per sample, what the metric needs and did not get."""
+        kinds = [need.removeprefix("reference:") for need in self.facts["needs"] if need.startswith("reference:")]
+        references = batch.references or ({},) * len(batch)
+        reasons: list[str | None] = []
+        for label, reference in zip(batch.label.tolist(), references, strict=True):
+            lacks = [
+                f"{self.id} needs a reference {kind!r}, and none was given" for kind in kinds if kind not in reference
+            ]
+            if self.wants_label and label < 0:
+                lacks.append(f"{self.name} needs a label, and none was given")
+            reasons.append(lacks[0] if lacks else None)
+        return reasons
+
+    @property
+    def wants_label(self) -> bool:
+        """Whether it compares the model's answers with the sample's label."""
+        return "label" in self.facts["needs"] or self.params().get("output") == "accuracy"
+
     def check_needs(self, batch: Batch) -> None:
-        """Raise NotApplicable, naming what is missing, where the batch does not carry what the metric needs."""
-        for need in self.facts.get("needs", ()):
-            if need.startswith("reference:"):
-                kind = need.removeprefix("reference:")
-                if not batch.references or all(kind not in r for r in batch.references):
-                    raise NotApplicable(
-                        f"{self.id} needs a reference {kind!r} for each sample, and none was given"
-                    )
-            if need == "label" and bool((batch.label < 0).all()):
-                raise NotApplicable(f"{self.id} needs labels, and none were given")
+        """Raise NotApplicable, naming what is missing, where no sample has what the metric needs."""
+        reasons = self.missing(batch)
+        if reasons and reasons[0] and all(reasons):
+            raise NotApplicable(reasons[0])
+
+
+def first_problem(*statuses: Sequence[str]) -> tuple[str, ...]:
+    """Per sample, the first status that is not `ok`."""
+    return tuple(next((s for s in own if s != OK), OK) for own in zip(*statuses, strict=True))
+
+
+def brought(methods: Sequence[str]) -> str:
+    """Why maps that somebody brought cannot be made again."""
+    which = ", ".join(map(repr, methods))
+    return f"the maps {which} were brought without a method; pass a method's id instead of its maps"
+
+
+def _ok(status: Sequence[Sequence[str]]) -> Tensor:
+    return torch.tensor([[s == OK for s in row] for row in status], dtype=torch.bool)
 
 
 def circular(method: Any, metric: Metric, shape: Shape) -> bool:

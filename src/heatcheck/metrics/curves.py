@@ -1,12 +1,13 @@
 """Orders, nested deletions and areas: pure functions, shared by every curve metric and by the report."""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from heatcheck.domain.base import Units
 from heatcheck.engine.probe import Masks, Probe
-from heatcheck.metrics.base import spread_rows
+from heatcheck.metrics.base import Maps, spread_rows
 from heatcheck.types import Batch, Streams
 
 
@@ -19,22 +20,31 @@ def tie_breakers(streams: Streams, units: Units, ties: str) -> Int[Tensor, "b u"
     return index if ties == "index" else index.flip(-1)
 
 
-def by_relevance(
-    values: Float[Tensor, "m b u"], first: Int[Tensor, "b u"], units: Units
-) -> Int[Tensor, "m b u"]:
+def by_relevance(values: Float[Tensor, "m b u"], first: Int[Tensor, "b u"], units: Units) -> Int[Tensor, "m b u"]:
     """The place of each unit when the most relevant go first; units that do not exist come last.
 
-    `first` lists the units of a sample in the order in which equal ones are taken.
+    `first` lists the units of a sample in the order in which equal ones are taken; values must be finite.
     """
+    real = torch.where(units.valid, values, -torch.inf)
     first = first.expand(values.shape)
-    ghost = (~units.valid).expand(values.shape)
-    shuffled = values.gather(-1, first)
-    order = shuffled.argsort(dim=-1, descending=True, stable=True)
-    order = first.gather(-1, order)
-    last = ghost.gather(-1, order).long().argsort(dim=-1, stable=True)
-    order = order.gather(-1, last)
+    order = first.gather(-1, real.gather(-1, first).argsort(dim=-1, descending=True, stable=True))
     place = torch.arange(values.shape[-1]).expand(values.shape)
     return torch.empty_like(order).scatter_(-1, order, place)
+
+
+def relevance_places(maps: Maps, units: Units, ties: str) -> Int[Tensor, "m b u"]:
+    """`by_relevance` of all maps, sorted once however many metrics ask."""
+
+    def sort() -> Tensor:
+        return by_relevance(maps.on(units), tie_breakers(maps.batch.streams, units, ties), units)
+
+    return maps.held(f"places {units.name} {ties}", sort)
+
+
+def mirrored(place: Int[Tensor, "m b u"], units: Units) -> Int[Tensor, "m b u"]:
+    """The same order backwards: the least relevant go first; units that do not exist still come last."""
+    n = units.count[:, None]
+    return torch.where(place < n, n - 1 - place, place)
 
 
 def counts(units: Units, steps: int) -> Int[Tensor, "b k"]:
@@ -48,25 +58,18 @@ def percentile_places(
     """M4's own deletion sets: the first step at which each unit is gone, `steps + 1` if never.
 
     MoRF deletes values strictly above the (100 - k·100/L)th percentile at step k; LeRF those strictly below the
-    ((k - 1)·100/L)th. Ties are never split, and LeRF's first step deletes nothing.
+    ((k - 1)·100/L)th. Ties are never split, LeRF's first step deletes nothing, and MoRF's last one spares the minimum.
     """
-    k = torch.arange(1, steps + 1, dtype=torch.float64)
-    q = (k - 1) / steps if least_first else 1 - k / steps
-    when = torch.empty(values.shape, dtype=torch.long)
-    for m in range(values.shape[0]):
-        for b in range(values.shape[1]):
-            own = values[m, b, : int(units.count[b])].double()
-            bounds = torch.from_numpy(_percentiles(own, q))
-            gone = own[:, None] < bounds if least_first else own[:, None] > bounds
-            when[m, b] = steps + 1
-            when[m, b, : len(own)] = torch.where(gone.any(1), gone.long().argmax(1) + 1, steps + 1)
+    never = steps + 1
+    when = torch.full(values.shape, never)
+    percentiles = [100.0 / steps * i for i in range(steps)]
+    for b, n in enumerate(units.count.tolist()):
+        for own, out in zip(values[:, b, :n].double(), when[:, b, :n], strict=True):
+            if n:
+                bounds = torch.from_numpy(np.percentile(own.numpy(), percentiles))
+                below = torch.searchsorted(bounds, own.contiguous(), right=least_first)
+                out.copy_(below + 1 if least_first else never - below)
     return when
-
-
-def _percentiles(values: Tensor, q: Tensor) -> "object":
-    import numpy as np
-
-    return np.quantile(values.numpy(), q.numpy())
 
 
 def removal_curves(
@@ -87,7 +90,12 @@ def removal_curves(
         return at[method[i], sample[i]] >= gone[sample[i], step[i]][:, None]
 
     answers = probe.deletions(batch, fill, Masks(sample, keep))
-    return answers.read(output).reshape(b, m, k).transpose(0, 1)
+    return answers.read(output).reshape(b, m, k).transpose(0, 1).contiguous()
+
+
+def area(curve: Float[Tensor, "... k"], rule: str) -> Float[Tensor, "..."]:
+    """Area under a curve over [0, 1]: the plain mean of its points, ends included, or the `trapezoid` rule."""
+    return trapezoid(curve) if rule == "trapezoid" else curve.mean(-1)
 
 
 def trapezoid(curve: Float[Tensor, "... k"]) -> Float[Tensor, "..."]:
@@ -114,9 +122,9 @@ def average_ranks(values: Float[Tensor, "... u"]) -> Float[Tensor, "... u"]:
 def pearson(a: Float[Tensor, "... u"], b: Float[Tensor, "... u"]) -> Float[Tensor, "..."]:
     """Correlation along the last axis in double precision; NaN where one side is constant."""
     a, b = a.double(), b.double()
+    flat = (a == a[..., :1]).all(-1) | (b == b[..., :1]).all(-1)
     a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
-    scale = (a.square().sum(-1) * b.square().sum(-1)).sqrt()
-    flat = (a == 0).all(-1) | (b == 0).all(-1) | (scale == 0)
+    scale = a.square().sum(-1).sqrt() * b.square().sum(-1).sqrt()
     return torch.where(flat, torch.nan, ((a * b).sum(-1) / scale).clamp(-1, 1))
 
 

@@ -1,6 +1,7 @@
 """Single deletion."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -34,7 +35,7 @@ class SingleDeletion(Metric):
     units: str = "cell"
     fill: str = "auto"
     output: str = "logit"
-    nan: str = "status"
+    nan: Literal["status", "zero"] = "status"
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)

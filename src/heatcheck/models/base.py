@@ -1,9 +1,11 @@
 """One adapter over every kind of model: what can be asked, and who it is."""
 
+import ast
 import copy
 import inspect
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +19,18 @@ from heatcheck.domain.base import Domain
 from heatcheck.engine.identity import digest
 from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of_tensor
 
+_PROJECTIONS = (
+    {"qkv"},
+    {"q", "kv"},
+    {"q", "k", "v"},
+    {"query", "key", "value"},
+    {"q_lin", "k_lin", "v_lin"},
+    {"q_proj", "k_proj", "v_proj"},
+    {"query_proj", "key_proj", "value_proj"},
+    {"c_attn"},
+)
+"""Children by which an attention module gives itself away, in timm, torchvision and transformers."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -26,6 +40,14 @@ class Layer:
     channels: int
     height: int
     width: int
+
+
+@dataclass(frozen=True)
+class AsGiven:
+    """A user's module as it was handed over, before the private copy was put right."""
+
+    training: bool
+    hooks: int
 
 
 class Explained(ABC):
@@ -38,6 +60,8 @@ class Explained(ABC):
     """
 
     differentiable: bool = True
+    preprocessing: Any = None
+    """What `encode` does, as plain data; None where only tensors that are ready for the model can be read."""
 
     def __init__(self, name: str, domain: Domain, classes: tuple[str, ...] | None = None) -> None:
         self.name = name
@@ -66,9 +90,21 @@ class Explained(ABC):
         """The name of a class, or its number."""
         return self.classes[index] if self.classes and 0 <= index < len(self.classes) else str(index)
 
+    def references(self, sample: Sample, x: Inputs) -> Mapping[str, Any]:
+        """What a right map would show, on this model's sites."""
+        return sample.reference
+
+    def display(self, sample: Sample, x: Inputs) -> dict[str, Any]:
+        """The sample as people should see it."""
+        return self.domain.display(x)
+
     def layers(self, x: Inputs) -> list[Layer]:
         """Candidate target layers, in the order in which they finish; the last one is the default."""
         raise NotApplicable(f"{self.name} is a black box: it shows no layers")
+
+    def attention_blocks(self) -> list[str]:
+        """Module paths of the attention layers, from the input to the output."""
+        raise NotApplicable(f"{self.name} is a black box: it shows no attention")
 
     def module(self) -> nn.Module:
         """The network itself, for methods that look inside."""
@@ -108,12 +144,13 @@ class TorchExplained(Explained):
         channels_last: bool = False,
     ) -> None:
         super().__init__(name, domain, classes)
+        self.as_given = AsGiven(network.training, hooks_on(network))
         self._network = private_copy(network)
         self._encoder = encoder
         self.preprocessing = preprocessing
         self.channels_last = channels_last
         if channels_last:
-            self._network = self._network.to(memory_format=torch.channels_last)
+            self._network = self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def call(self, network: nn.Module, x: Inputs) -> Any:
         """Run the network on inputs; adapters for other calling conventions override this."""
@@ -122,23 +159,21 @@ class TorchExplained(Explained):
 
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
         out = self.call(self._network, x)
-        for attribute in ("logits",):
-            out = getattr(out, attribute, out)
-        if isinstance(out, tuple | list):
+        if isinstance(out, Mapping) and "logits" in out:
+            out = out["logits"]
+        out = getattr(out, "logits", out)
+        if isinstance(out, tuple | list) and out:
             out = out[0]
         if not isinstance(out, Tensor) or out.ndim != 2:
             shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise HeatcheckError(
-                f"{self.name} returned {shape}; a classifier must return a tensor [n, classes]"
-            )
+            raise HeatcheckError(f"{self.name} returned {shape}; a classifier must return a tensor [n, classes]")
         return out
 
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:
-            raise HeatcheckError(
-                f"{self.name} has no preprocessing, so sample {sample.name!r} cannot be read"
-            )
-        return self._encoder(sample)
+            raise HeatcheckError(f"{self.name} has no preprocessing, so sample {sample.name!r} cannot be read")
+        x = self._encoder(sample)
+        return Inputs({k: v.to(self.dtype) if v.is_floating_point() else v for k, v in x.tensors.items()})
 
     @cached_property
     def identity(self) -> str:
@@ -172,7 +207,9 @@ class TorchExplained(Explained):
 
             return hook
 
-        handles = [m.register_forward_hook(look(n)) for n, m in self._network.named_modules() if n]
+        inside = tuple(f"{path}." for path in self.attention_blocks())
+        outside = [(n, m) for n, m in self._network.named_modules() if n and not n.startswith(inside)]
+        handles = [m.register_forward_hook(look(n)) for n, m in outside]
         try:
             with torch.inference_mode():
                 self.logits(x.take(slice(0, 1)))
@@ -180,6 +217,17 @@ class TorchExplained(Explained):
             for handle in handles:
                 handle.remove()
         return list(found.values())
+
+    def attention_blocks(self) -> list[str]:
+        return [
+            name
+            for name, m in self._network.named_modules()
+            if isinstance(m, nn.MultiheadAttention)
+            or (
+                "attention" in type(m).__name__.lower()
+                and any(p <= {n for n, _ in m.named_children()} for p in _PROJECTIONS)
+            )
+        ]
 
     def weighted_layers(self) -> list[str]:
         return [n for n, m in self._network.named_modules() if any(True for _ in m.parameters(recurse=False))]
@@ -214,35 +262,100 @@ def private_copy(network: nn.Module) -> nn.Module:
             f"{type(network).__name__} cannot be copied ({problem}); pass it as a callable"
         ) from problem
     for module in twin.modules():
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
-        module._backward_hooks.clear()
-        module._backward_pre_hooks.clear()
+        for hooks in _hooks_of(module):
+            hooks.clear()
     return twin.eval().requires_grad_(False)
+
+
+def hooks_on(network: nn.Module) -> int:
+    """How many hooks hang on a module and its parts."""
+    return sum(len(hooks) for m in network.modules() for hooks in _hooks_of(m))
+
+
+def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    return (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
 
 
 def weights_digest(network: nn.Module) -> str:
     """Digest of every parameter and buffer by name."""
-    state = network.state_dict(keep_vars=True)
-    return digest({name: digest_of_tensor(t) for name, t in state.items() if isinstance(t, Tensor)})
+    held = (*network.named_parameters(remove_duplicate=False), *network.named_buffers(remove_duplicate=False))
+    return digest({name: digest_of_tensor(t) for name, t in held})
 
 
-def architecture(network: nn.Module) -> str:
-    """The module tree, and the source of every forward pass that torch itself does not define."""
-    classes = {type(m) for m in network.modules() if not type(m).__module__.startswith("torch.nn.")}
-    sources = sorted(f"{c.__module__}.{c.__qualname__}:{_source(c)}" for c in classes)
-    return "\n".join([repr(network), *sources])
+def architecture(network: nn.Module) -> dict[str, Any]:
+    """The module tree, its plain attributes, and the code of every class that torch itself does not define."""
+    used = {c for m in network.modules() for c in type(m).__mro__ if c is not object}
+    own = [c for c in used if not c.__module__.startswith(("torch.", "builtins", "typing", "abc"))]
+    return {
+        "tree": repr(network),
+        "attributes": {name: _plain_attributes(m) for name, m in network.named_modules()},
+        "code": sorted(f"{c.__module__}.{c.__qualname__}:{_code(c)}" for c in own),
+    }
 
 
-def _source(cls: type) -> str:
+def _plain_attributes(module: nn.Module) -> dict[str, str]:
+    """Numbers and words that a forward pass may read; where a model was loaded from is none of them."""
+    plain = (bool, int, float, str)
+    return {
+        key: repr(value)
+        for key, value in vars(module).items()
+        if not key.startswith("_") and key not in ("training", "name_or_path")
+        if isinstance(value, plain) or (isinstance(value, tuple) and all(isinstance(v, plain) for v in value))
+    }
+
+
+def _code(cls: type) -> str:
+    """A class's source without comments and docstrings."""
     try:
-        return inspect.getsource(cls.forward)  # type: ignore[attr-defined]
-    except (OSError, TypeError, AttributeError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
         return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def function_facts(function: Callable[..., Any]) -> dict[str, Any]:
+    """A function's source, and the networks, tensors, numbers and words that it reads from around itself."""
+    owner = getattr(function, "__self__", None if inspect.isroutine(function) else function)
+    around: dict[str, Any] = dict(getattr(owner, "__dict__", {}))
+    plain = getattr(function, "__func__", function)
+    if inspect.isfunction(plain):
+        seen = inspect.getclosurevars(plain)
+        around.update({**seen.globals, **seen.nonlocals})
+    try:
+        source = inspect.getsource(function if inspect.isroutine(function) else type(function))
+    except (OSError, TypeError):
+        source = ""
+    return {"source": source, "around": {name: _trace(value) for name, value in around.items()}}
+
+
+def _trace(value: Any) -> str:
+    if isinstance(value, nn.Module):
+        return weights_digest(value)
+    if isinstance(value, Tensor):
+        return digest_of_tensor(value)
+    return repr(value) if isinstance(value, bool | int | float | str) else type(value).__qualname__
 
 
 class CallableExplained(Explained):
-    """Any function `inputs -> logits`: a black box, for methods that ask nothing but outputs."""
+    """Any function `inputs -> logits`: a black box, for methods that ask nothing but outputs.
+
+    Args:
+        function: gets the leaf tensor, returns class scores `[n, classes]`.
+        name: what tables call it.
+        domain: pictures or texts, as it takes them.
+        identity: what its results are filed under; by default its name, source, and what it reads from around itself.
+        encoder: turns a sample into inputs.
+        preprocessing: what the encoder does, as plain data.
+        classes: class names.
+    """
 
     differentiable = False
 
@@ -254,10 +367,12 @@ class CallableExplained(Explained):
         *,
         identity: str | None = None,
         encoder: Callable[[Sample], Inputs] | None = None,
+        preprocessing: Any = None,
         classes: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(name, domain, classes)
         self._function = function
+        self.preprocessing = preprocessing
         self._encoder = encoder
         self._identity = identity
 
@@ -271,20 +386,13 @@ class CallableExplained(Explained):
 
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:
-            raise HeatcheckError(
-                f"{self.name} has no preprocessing, so sample {sample.name!r} cannot be read"
-            )
+            raise HeatcheckError(f"{self.name} has no preprocessing, so sample {sample.name!r} cannot be read")
         return self._encoder(sample)
 
     @cached_property
     def identity(self) -> str:
-        if self._identity is not None:
-            return digest({"callable": self._identity})
-        try:
-            source = inspect.getsource(self._function)
-        except (OSError, TypeError):
-            source = ""
-        return digest({"callable": self.name, "source": source})
+        who = self._identity if self._identity is not None else [self.name, function_facts(self._function)]
+        return digest({"callable": who, "preprocessing": self.preprocessing})
 
     @property
     def dtype(self) -> torch.dtype:

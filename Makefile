@@ -1,0 +1,42 @@
+# Two commands on a fresh machine: `make run` and `make test`. Each sets up what it needs in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM := false
+# Two single-threaded processes use two cores better than one process with two threads.
+export OMP_NUM_THREADS := 1
+
+.PHONY: run test test-slow test-all check bench clean
+
+.venv/.base: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e '.[demo]'
+	$(BIN)/pip install -q -c constraints.txt --no-deps foolbox
+	touch $@
+
+.venv/.dev: .venv/.base
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+run: .venv/.base  ## a real model on real pictures: a leaderboard and an HTML report
+	$(BIN)/heatcheck run
+
+test: .venv/.dev  ## everything but the tests marked slow
+	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal -q
+
+test-slow: .venv/.dev  ## the tests marked slow: real models, kills, minutes
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q
+
+test-all: test test-slow
+
+check: .venv/.dev  ## lint and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: .venv/.dev  ## overhead over the bare model passes
+	$(BIN)/python benchmarks/grid.py
+
+clean:
+	rm -rf .venv runs dist .mypy_cache .ruff_cache .hypothesis

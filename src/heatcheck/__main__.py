@@ -1,0 +1,5 @@
+"""`python -m heatcheck`."""
+
+from heatcheck.cli import main
+
+main()

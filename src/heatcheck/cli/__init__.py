@@ -1,0 +1,86 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from heatcheck.cli import explain, folder, listing, run
+from heatcheck.cli.console import complain
+from heatcheck.spec import SpecError
+
+__all__ = ["app", "main"]
+
+
+class Group(TyperGroup):
+    """Turns the mistakes that a user can mend into one message and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as problem:
+            if os.environ.get("HEATCHECK_DEBUG") or not _mendable(problem):
+                raise
+            complain(str(problem))
+            raise typer.Exit(2) from problem
+
+
+def _mendable(problem: Exception) -> bool:
+    """Whether it is one of heatcheck's own errors; those of the engine exist only once it is imported."""
+    engine = sys.modules.get("heatcheck.types")
+    return isinstance(problem, SpecError) or (engine is not None and isinstance(problem, engine.HeatcheckError))
+
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"heatcheck {version('heatcheck')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Do your heatmaps tell the truth? Measure how faithful attribution methods are, and rank them.
+
+    [bold]Start here[/bold]
+
+    heatcheck run  [dim]· a real model on real pictures, ends with a leaderboard and a report[/dim]
+
+    heatcheck list methods  [dim]· what there is; likewise metrics, models, data[/dim]
+
+    heatcheck plan --models timm:resnet50 --data folder:val  [dim]· what it would cost[/dim]
+
+    [bold]Exit codes[/bold]  0 all is well · 2 wrong usage · 3 finished, but some samples failed · 4 a run's files are
+    damaged · 130 interrupted
+    """
+
+
+app.command("run")(run.run)
+app.command("plan")(run.plan)
+app.command("explain")(explain.explain)
+app.command("list")(listing.show)
+app.command("report")(folder.report)
+app.command("doctor")(folder.doctor)
+app.command("export")(folder.export)
+
+
+def main() -> None:
+    """The `heatcheck` program."""
+    app(prog_name="heatcheck")

@@ -1,0 +1,166 @@
+"""`explain`."""
+
+import base64
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heatcheck import catalogue
+from heatcheck.cli.console import Json, Quiet, console, emit, note
+from heatcheck.cli.options import EMBEDDED, Plugins
+from heatcheck.plugins import load_plugin
+from heatcheck.spec import SpecError, split
+from heatcheck.study import Study
+
+EDGE, CAPTION, GAP = 224, 18, 6
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One input under one method."""
+
+    input: str
+    method: str
+    target: int
+    target_name: str
+    shown: Any
+    values: Any
+
+
+def explain(
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="INPUT", help="Pictures; - reads a text from stdin.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model; an embedded one if not given.", show_default=False)
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="A method, several with commas, or all.")] = "saliency",
+    text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to explain.")] = None,
+    target: Annotated[int | None, typer.Option("--target", min=0, help="The class; the predicted one else.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG with the pictures' maps.")] = Path("explained.png"),
+    plugin: Plugins = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Explain pictures or texts: pictures as a PNG with one row each, texts as coloured words.
+
+    Warm parts speak for the class, cold ones against it.
+
+    [bold]Examples[/bold]
+
+    heatcheck explain cat.jpg --method integrated_gradients
+
+    heatcheck explain cat.jpg dog.jpg --model timm:resnet50 --method all --out sheet.png
+
+    heatcheck explain --text "a dull and tedious film" --method lime
+
+    echo "what a delight" | heatcheck explain - --method occlusion
+    """
+    for path in plugin or ():
+        load_plugin(path)
+    pictures = [name for name in inputs or () if name != "-"]
+    texts = [*(text or ()), *([sys.stdin.read().strip()] if "-" in (inputs or ()) else [])]
+    if bool(pictures) == bool(texts):
+        raise SpecError("explain pictures or texts, one kind at a time: INPUT…, --text '…', or - for stdin")
+    for name in pictures:
+        if not Path(name).expanduser().is_file():
+            raise SpecError(f"there is no picture {name!r}")
+    known = model or ("minilm_sentiment" if texts else EMBEDDED["models"][0])
+    everything = method.strip() == "all"
+    methods = list(catalogue.entries("method")) if everything else split(method)
+    Study.of(models=known, data="images", methods=methods)
+    found = explained(known, texts or [str(Path(p).expanduser()) for p in pictures], methods, target, everything, quiet)
+    if not texts:
+        sheet(found, len(methods)).save(out.expanduser(), "PNG")
+    if json:
+        emit([record(e, None if texts else out) for e in found])
+    elif texts:
+        for e in found:
+            console().print(coloured(e))
+    else:
+        typer.echo(out)
+
+
+def explained(
+    model: str, items: Sequence[str], methods: Sequence[str], target: int | None, lenient: bool, quiet: bool
+) -> list[Explanation]:
+    """Every input under every method; with `lenient`, what does not apply is noted and left out."""
+    from heatcheck import api
+    from heatcheck.types import NotApplicable
+
+    loaded = api.load_model(model)
+    found = []
+    for name in methods:
+        try:
+            for item in items:
+                data = api.load_data([item])
+                heat = api.explain(loaded, data, method=name, target=target)
+                shown = loaded.display(data[0], loaded.encode(data[0]))
+                aim = int(heat.target[0]) if heat.target is not None else -1
+                values = heat.values[0].float().numpy()
+                found.append(Explanation(item, name, aim, loaded.class_name(aim), shown, values))
+        except NotApplicable as reason:
+            if not lenient:
+                raise
+            note(f"skipped {name}: {reason}", quiet=quiet)
+    return sorted(found, key=lambda e: items.index(e.input))
+
+
+def record(e: Explanation, out: Path | None) -> dict[str, Any]:
+    """An explanation as JSON: a text's tokens with their values, a picture's map by its shape and file."""
+    facts = {"input": e.input, "method": e.method, "target": e.target, "target_name": e.target_name}
+    if out is not None:
+        return {**facts, "shape": list(e.values.shape), "out": out}
+    return {**facts, "tokens": list(e.shown["tokens"]), "values": e.values.tolist()}
+
+
+def sheet(found: Sequence[Explanation], columns: int) -> Any:
+    """All explanations as one picture: a row per input, the input first, a caption under each."""
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    from heatcheck.report.exhibits import overlay, picture
+
+    rows: dict[str, list[Explanation]] = {}
+    for e in found:
+        rows.setdefault(e.input, []).append(e)
+    wide, high = EDGE + GAP, EDGE + CAPTION + GAP
+    page = Image.new("RGB", ((columns + 1) * wide - GAP, len(rows) * high - GAP), "white")
+    pen = ImageDraw.Draw(page)
+    for y, (name, row) in enumerate(rows.items()):
+        rgb = np.asarray(row[0].shown["rgb"], dtype=np.uint8)
+        drawn = [(picture(rgb, EDGE), f"{Path(name).name}: {row[0].target_name}")]
+        drawn += [(overlay(rgb, e.values, EDGE), e.method) for e in row]
+        for x, (exhibit, caption) in enumerate(drawn):
+            tile = Image.open(io.BytesIO(base64.b64decode(exhibit["src"].partition(",")[2])))
+            page.paste(tile, (x * wide, y * high))
+            pen.text((x * wide + 2, y * high + EDGE + 3), _fitting(pen, caption), fill="black")
+    return page
+
+
+def _fitting(pen: Any, caption: str) -> str:
+    while pen.textlength(caption) > EDGE and len(caption) > 1:
+        caption = caption.removesuffix("…")[:-1] + "…"
+    return caption
+
+
+def coloured(e: Explanation) -> Any:
+    """A text's tokens, warm where they speak for the class and cold where they speak against it."""
+    from rich.text import Text
+
+    from heatcheck.report.exhibits import LEVELS, text
+
+    line = Text(f"{e.method} → {e.target_name}: ", style="bold")
+    for word, continues, level, special in text(e.shown["tokens"], e.shown["special"], e.values)["tokens"]:
+        if special:
+            continue
+        line.append("" if continues else " ")
+        fade = 255 - round(190 * abs(level) / LEVELS)
+        paper = f"rgb(255,{fade},{fade})" if level > 0 else f"rgb({fade},{fade},255)"
+        line.append(word, style=f"black on {paper}" if level else "")
+    return line

@@ -1,0 +1,150 @@
+"""`report`, `doctor` and `export`: commands on a run that is there."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heatcheck.cli.console import Json, emit, note, table
+from heatcheck.spec import SpecError
+
+DAMAGED = 4
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
+
+
+class Format(StrEnum):
+    """What `export` writes."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+
+
+def opened(run: Path) -> Any:
+    """A run's result."""
+    from heatcheck.engine.result import Result
+
+    return Result.open(run.expanduser())
+
+
+def report(
+    run: Run,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The HTML file; in the run's folder else.")] = None,
+) -> None:
+    """Write a run's report again: one HTML file that needs no network.
+
+    [bold]Examples[/bold]
+
+    heatcheck report runs/default
+
+    heatcheck report runs/default --out ~/report.html
+    """
+    target = out.expanduser() if out else run.expanduser() / "report.html"
+    typer.echo(opened(run).report(target))
+
+
+def doctor(
+    what: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A model's spec or a run's folder.")],
+    data: Annotated[str | None, typer.Option("--data", "-d", help="Data to try a model on; the embedded else.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what will not work, and why, before it is run; or whether a run's files are whole.
+
+    [bold]Examples[/bold]
+
+    heatcheck doctor timm:resnet50
+
+    heatcheck doctor runs/default
+    """
+    path = Path(what).expanduser()
+    if path.is_dir():
+        _doctor_run(path, json)
+    else:
+        _doctor_model(what, data, json)
+
+
+def _doctor_run(path: Path, json: bool) -> None:
+    result = opened(path)
+    problems = list(result.check())
+    if json:
+        emit({"run": path, "problems": problems, "failed": result.failed})
+    elif problems:
+        table(("problem",), ([problem] for problem in problems))
+    else:
+        typer.echo(f"{path}: all files are whole")
+    if problems:
+        raise typer.Exit(DAMAGED)
+
+
+def _doctor_model(spec: str, data: str | None, json: bool) -> None:
+    from heatcheck.models.doctor import examine
+    from heatcheck.models.load import load_model
+
+    model = load_model(spec)
+    findings = examine(model, data)
+    if json:
+        emit(findings)
+    else:
+        table(("what", "finding"), findings)
+
+
+def export(
+    run: Run,
+    format: Annotated[Format | None, typer.Option("--format", "-f", help="Parquet, unless --out says else.")] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="A file, or - for stdout.", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Write a run's scores as one table: a row per model, sample, method and metric.
+
+    [bold]Examples[/bold]
+
+    heatcheck export runs/default --format csv
+
+    heatcheck export runs/default --format csv --out - | head
+
+    heatcheck export runs/default --out scores.parquet
+    """
+    if json:
+        format, out = Format.JSON, out or "-"
+    kind = format or _by_suffix(out) or Format.PARQUET
+    data = serialised(opened(run).scores(), kind)
+    if out == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    path = Path(out).expanduser() if out else run.expanduser() / f"scores.{kind}"
+    from heatcheck.engine.files import write_atomically
+
+    write_atomically(path, data)
+    note(f"{kind}: {len(data):,} bytes")
+    typer.echo(path)
+
+
+def _by_suffix(out: str | None) -> Format | None:
+    suffix = Path(out or "").suffix.removeprefix(".").lower()
+    if not suffix:
+        return None
+    if suffix not in list(Format):
+        raise SpecError(f"--out: cannot tell the format of {out!r}; add --format {', '.join(Format)}")
+    return Format(suffix)
+
+
+def serialised(frame: Any, kind: Format) -> bytes:
+    """A table's bytes; what is not a number is null."""
+    import io
+
+    import polars as pl
+
+    whole = frame.with_columns(pl.col(pl.Float64, pl.Float32).fill_nan(None))
+    file = io.BytesIO()
+    if kind is Format.PARQUET:
+        whole.write_parquet(file)
+    elif kind is Format.CSV:
+        whole.write_csv(file)
+    else:
+        whole.write_json(file)
+        file.write(b"\n")
+    return file.getvalue()

@@ -1,0 +1,193 @@
+"""`run` and `plan`."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heatcheck.cli import options as o
+from heatcheck.cli.console import Json, Quiet, console, emit, note, plain, table
+
+FAILED, INTERRUPTED = 3, 130
+
+
+def run(
+    study: o.StudyFile = None,
+    models: o.Models = None,
+    data: o.Data = None,
+    methods: o.Methods = None,
+    metrics: o.Metrics = None,
+    profile: o.Profile = None,
+    samples: o.Samples = None,
+    target: o.Target = None,
+    seed: o.Seed = None,
+    out: o.Out = None,
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    batch: o.Batch = None,
+    maps: o.Maps = None,
+    budget: o.Budget = None,
+    plugin: o.Plugins = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Where the report goes; the run's folder else.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure methods on a model and data: a leaderboard here, a report beside the numbers.
+
+    Without a study, models and data: EfficientNet-Lite0 on real pictures, profile quick, in runs/default.
+    What is finished is on disk; run again to continue, or to add methods, metrics and samples.
+
+    [bold]Examples[/bold]
+
+    heatcheck run
+
+    heatcheck run study.toml --budget 2h
+
+    heatcheck run --models timm:resnet50 --data folder:val --samples 200 --workers 2
+
+    heatcheck run --methods "saliency,smoothgrad(of=input_x_gradient),mine" --plugin mine.py
+    """
+    wanted = o.study_of(
+        study, models=models, data=data, methods=methods, metrics=metrics, profile=profile, samples=samples,
+        target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,
+        plugins=plugin,
+    )  # fmt: skip
+    folder = wanted.out or Path("runs/default")
+    with resumable(folder):
+        from heatcheck.api import Benchmark
+
+        note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
+        result = Benchmark.from_study(wanted).run(
+            folder,
+            samples=wanted.samples,
+            workers=wanted.runtime.workers,
+            threads=wanted.runtime.threads,
+            batch=wanted.runtime.batch,
+            maps=wanted.maps,
+            budget=wanted.runtime.budget,
+            progress="none" if quiet else "auto",
+        )
+        page = result.report(report.expanduser() if report else folder / "report.html")
+    failed = result.failed
+    if json:
+        rows = result.leaderboard().to_dicts()
+        emit({"run": folder, "report": page, "failed": failed, "skipped": skips(result), "leaderboard": rows})
+    else:
+        show_leaderboard(result)
+        console().print(f"report: {page}", soft_wrap=True)
+    for skip in skips(result):
+        unit = skip.get("method") or skip.get("metric")
+        note(f"skipped on {skip['model']}: {unit} ({skip['reason']})", quiet=quiet)
+    if failed:
+        note(f"{failed} cells have no score because something failed; `heatcheck export {folder}` shows why")
+        raise typer.Exit(FAILED)
+
+
+def plan(
+    study: o.StudyFile = None,
+    models: o.Models = None,
+    data: o.Data = None,
+    methods: o.Methods = None,
+    metrics: o.Metrics = None,
+    profile: o.Profile = None,
+    samples: o.Samples = None,
+    target: o.Target = None,
+    seed: o.Seed = None,
+    out: o.Out = None,
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    batch: o.Batch = None,
+    maps: o.Maps = None,
+    budget: o.Budget = None,
+    plugin: o.Plugins = None,
+    json: Json = False,
+) -> None:
+    """Say what a run would cost, before anything is spent: passes exactly, time, memory and disk roughly.
+
+    [bold]Examples[/bold]
+
+    heatcheck plan
+
+    heatcheck plan study.toml --json
+
+    heatcheck plan --models timm:resnet50 --data folder:val --methods rise --metrics sds,infidelity
+    """
+    wanted = o.study_of(
+        study, models=models, data=data, methods=methods, metrics=metrics, profile=profile, samples=samples,
+        target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,
+        plugins=plugin,
+    )  # fmt: skip
+    from heatcheck.api import Benchmark
+
+    found = Benchmark.from_study(wanted).plan(
+        samples=wanted.samples,
+        out=wanted.out,
+        workers=wanted.runtime.workers,
+        threads=wanted.runtime.threads,
+        batch=wanted.runtime.batch,
+        maps=wanted.maps,
+    )
+    if json:
+        emit(found.record())
+        return
+    counts = ("forwards", "backwards")
+    columns = ("model", "kind", "name", *counts)
+    table(columns, ([f"{row[c]:,}" if c in counts else row[c] for c in columns] for row in found.rows), right=counts)
+    for line in summary(found):
+        typer.echo(line)
+
+
+def summary(found: Any) -> Iterator[str]:
+    """A plan's totals in words."""
+    from heatcheck.engine.progress import clock
+
+    yield f"{found.samples:,} samples, {found.reused:,} of them already done"
+    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; sharing saves {found.shared:,} forwards"
+    time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
+    yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
+    for skip in found.skipped:
+        yield f"skipped on {skip['model']}: {skip['unit']} ({skip['reason']})"
+
+
+def size(count: float) -> str:
+    """Bytes as people say them."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count:.0f} bytes"
+
+
+def skips(result: Any) -> list[dict[str, Any]]:
+    """What did not apply, and why."""
+    found: list[dict[str, Any]] = plain(result.facts.get("skipped", ()))
+    return found
+
+
+def show_leaderboard(result: Any) -> None:
+    """The leaderboard on stdout."""
+    from heatcheck.report import terminal
+
+    console().print(terminal.leaderboard(result))
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Interrupted inside, by Ctrl-C or SIGTERM, say what is saved and how to go on."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    held = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        chunks = sum(1 for _ in folder.rglob("*.safetensors"))
+        note(f"\ninterrupted: {chunks} chunks are saved in {folder}; run the same command again to continue")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, held)

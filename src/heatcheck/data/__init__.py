@@ -1,0 +1,39 @@
+"""Data: where samples come from. Listing what there is imports no torch; loading does."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from heatcheck.data.catalogue import Source, sources
+
+if TYPE_CHECKING:
+    from heatcheck.data.base import Dataset
+    from heatcheck.data.imagenet_names import imagenet_classes, imagenet_wnids
+    from heatcheck.data.images import decode_image
+    from heatcheck.data.load import load_data
+    from heatcheck.data.sentiment import corpus
+
+__all__ = [
+    "Dataset",
+    "Source",
+    "corpus",
+    "decode_image",
+    "imagenet_classes",
+    "imagenet_wnids",
+    "load_data",
+    "sources",
+]
+
+_LAZY = {
+    "Dataset": "base",
+    "corpus": "sentiment",
+    "decode_image": "images",
+    "imagenet_classes": "imagenet_names",
+    "imagenet_wnids": "imagenet_names",
+    "load_data": "load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,0 +1,166 @@
+"""A data set: samples in a fixed order, with a name and class names."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+import numpy as np
+from torch import Tensor
+
+from heatcheck.data.labels import ClassesArg, Labels
+from heatcheck.types import HeatcheckError, Modality, PathLike, Sample, digest_of, digest_of_tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(Sequence[Sample]):
+    """Samples in a fixed order.
+
+    Args:
+        name: what the scores table shows.
+        modality: what kind of classifier reads them.
+        samples: the samples; no two have the same name.
+        classes: class names by index, where known.
+        notes: what a reader should know about how it was put together (files left aside, duplicates).
+    """
+
+    name: str
+    modality: Modality
+    samples: tuple[Sample, ...] = field(repr=False)
+    classes: tuple[str, ...] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        name, count = Counter(s.name for s in self.samples).most_common(1)[0] if self.samples else ("", 0)
+        if count > 1:
+            raise HeatcheckError(f"data set {self.name!r}: {count} samples are called {name!r}; names must differ")
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Dataset": ...
+    def __getitem__(self, index: int | slice) -> "Sample | Dataset":
+        if isinstance(index, slice):
+            return replace(self, samples=self.samples[index])
+        return self.samples[index]
+
+    def take(self, n: int, seed: int | None = None) -> "Dataset":
+        """The first n samples, or with a seed a random n of them, in the order they have here.
+
+        With one seed, a smaller subset is part of a larger one, so results can be reused.
+        """
+        return replace(self, samples=tuple(self.samples[i] for i in choose([s.name for s in self.samples], n, seed)))
+
+    def identity(self) -> str:
+        """A digest of contents, labels and references; names, class names and order do not count."""
+        facts = [[s.digest, s.label, s.problem is None, {k: _plain(v) for k, v in s.reference.items()}] for s in self]
+        return digest_of(self.modality, *sorted(json.dumps(fact, sort_keys=True) for fact in facts))
+
+
+def _plain(value: Any) -> Any:
+    """A reference as something JSON can write in one way only."""
+    if isinstance(value, np.ndarray):
+        return digest_of(str(value.dtype), str(value.shape), value.tobytes())
+    if isinstance(value, Tensor):
+        return digest_of_tensor(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def choose(names: Sequence[str], n: int | None, seed: int | None) -> list[int]:
+    """Positions of a subset, ascending: the first n, or the n whose names a seed ranks first."""
+    if n is None:
+        return list(range(len(names)))
+    if n < 1:
+        raise HeatcheckError(f"samples={n}: ask for at least one sample")
+    if seed is None:
+        return list(range(min(n, len(names))))
+    rank = [hashlib.sha256(f"{seed}|{name}".encode(errors="surrogatepass")).digest() for name in names]
+    return sorted(sorted(range(len(names)), key=rank.__getitem__)[:n])
+
+
+LabelsArg = PathLike | Sequence[Any] | Mapping[str, Any] | Tensor | np.ndarray | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user may say about a source beside its place."""
+
+    samples: int | None = None
+    classes: ClassesArg = None
+    text_column: str | int | None = None
+    label_column: str | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What a source holds, before any of it is read, so that a subset reads nothing else.
+
+    Args:
+        name: the data set's name.
+        modality: what kind of classifier reads it.
+        names: one per sample, in order.
+        make: reads the sample at a position, without a label, and its label as it is written.
+        labels: how to read those labels.
+        notes: what a reader should know.
+    """
+
+    name: str
+    modality: Modality
+    names: Sequence[str]
+    make: Callable[[int], tuple[Sample, Any]]
+    labels: Labels
+    notes: tuple[str, ...] = ()
+
+    def collect(self, samples: int | None, seed: int | None) -> Dataset:
+        """Read the chosen samples."""
+        if not self.names:
+            raise HeatcheckError(f"data set {self.name!r} holds no samples{_because(self.notes)}")
+        chosen = tuple(self._sample(i) for i in choose(self.names, samples, seed))
+        notes = (*self.notes, *_duplicates(chosen))
+        return Dataset(self.name, self.modality, chosen, self.labels.classes, notes)
+
+    def _sample(self, index: int) -> Sample:
+        sample, written = self.make(index)
+        label, trouble = self.labels.read(written)
+        return replace(sample, label=label, problem=sample.problem or trouble)
+
+
+def _because(notes: tuple[str, ...]) -> str:
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _duplicates(samples: Sequence[Sample]) -> tuple[str, ...]:
+    groups: dict[str, list[str]] = {}
+    for sample in samples:
+        groups.setdefault(sample.digest, []).append(sample.name)
+    twice = [names for names in groups.values() if len(names) > 1]
+    if not twice:
+        return ()
+    shown = ", ".join(" = ".join(names[:3]) for names in twice[:3])
+    return (f"{sum(map(len, twice))} samples share their content with another, all are kept: {shown}",)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, with `#2`, `#3` … after repeated ones."""
+    seen: set[str] = set()
+    result = []
+    for name in names:
+        unique, k = name, 1
+        while unique in seen:
+            k += 1
+            unique = f"{name}#{k}"
+        seen.add(unique)
+        result.append(unique)
+    return result
+
+
+def numbered(n: int) -> list[str]:
+    """Names for samples that have none: their position."""
+    return [f"{i:05d}" for i in range(n)]

@@ -1,0 +1,134 @@
+"""Every data source and what it is: a table that can be listed without importing torch."""
+
+import importlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+OWN = "its owner's"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The metadata block of a data source.
+
+    Args:
+        id: its name, and the prefix of its spec where it takes a place.
+        form: how it is written.
+        modality: image, text, or either.
+        about: what it is, in a line.
+        licence: under which terms its contents may be used.
+        loader: `module:function` that lists its samples.
+    """
+
+    id: str
+    form: str
+    modality: str
+    about: str
+    licence: str
+    loader: str
+
+    def load(self) -> Any:
+        """The loader, imported now."""
+        module, name = self.loader.split(":")
+        return getattr(importlib.import_module(f"heatcheck.data.{module}"), name)
+
+    def record(self) -> dict[str, str]:
+        """What `list data --json` shows."""
+        return {k: v for k, v in asdict(self).items() if k != "loader"}
+
+
+_SOURCES = (
+    Source(
+        id="images",
+        form="images",
+        modality="image",
+        about="20 labelled ImageNet pictures and 8 unlabelled photographs, from installed packages",
+        licence="ImageNet's terms (imagenet_*); CC BY 2.0 (china, flower); the others as scikit-image states",
+        loader="embedded:images",
+    ),
+    Source(
+        id="texts",
+        form="texts",
+        modality="text",
+        about="48 generated reviews, negative or positive, whose decisive words are known",
+        licence="Apache-2.0",
+        loader="embedded:texts",
+    ),
+    Source(
+        id="folder",
+        form="folder:PATH",
+        modality="image",
+        about="a folder of pictures: flat, with a subfolder per class, or with a labels.csv",
+        licence=OWN,
+        loader="folders:folder",
+    ),
+    Source(
+        id="imagenet",
+        form="imagenet:PATH",
+        modality="image",
+        about="ImageNet: val/nXXXXXXXX/*.JPEG, or pictures with a labels.csv (file, label, wnid, name)",
+        licence="ImageNet's terms of access",
+        loader="folders:imagenet",
+    ),
+    Source(
+        id="files",
+        form="files:LIST.txt",
+        modality="image",
+        about="a list of pictures, one path per line, each with a label after a tab or comma if it is known",
+        licence=OWN,
+        loader="folders:files",
+    ),
+    Source(
+        id="csv",
+        form="csv:FILE",
+        modality="text",
+        about="texts in a comma-separated table",
+        licence=OWN,
+        loader="tables:csv_table",
+    ),
+    Source(
+        id="tsv",
+        form="tsv:FILE",
+        modality="text",
+        about="texts in a tab-separated table, such as SST-2",
+        licence=OWN,
+        loader="tables:tsv_table",
+    ),
+    Source(
+        id="jsonl",
+        form="jsonl:FILE",
+        modality="text",
+        about="texts as JSON objects, one per line",
+        licence=OWN,
+        loader="tables:jsonl_table",
+    ),
+    Source(
+        id="tensor",
+        form="a torch Tensor, or (tensor, labels)",
+        modality="image or text",
+        about="inputs that are ready for the model: floats [n, c, h, w] or token ids [n, t]",
+        licence=OWN,
+        loader="items:tensors",
+    ),
+    Source(
+        id="sequence",
+        form="a list of texts, paths, pictures or (item, label) pairs",
+        modality="image or text",
+        about="samples held in memory",
+        licence=OWN,
+        loader="items:sequence",
+    ),
+    Source(
+        id="torch",
+        form="a torch Dataset",
+        modality="image or text",
+        about="items (picture | tensor | text, label), or dicts with such entries",
+        licence=OWN,
+        loader="items:torch_dataset",
+    ),
+)
+
+
+def sources() -> dict[str, Source]:
+    """All data sources by id."""
+    return {source.id: source for source in _SOURCES}

@@ -1,0 +1,204 @@
+"""Pictures in folders and lists of files."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from heatcheck.data.base import Listing, Options, distinct
+from heatcheck.data.imagenet_names import imagenet_wnids
+from heatcheck.data.images import SUFFIXES, picture_sample
+from heatcheck.data.labels import Labels, as_index, is_missing, read_lines
+from heatcheck.data.places import existing, kind_of
+from heatcheck.data.tables import read_table
+from heatcheck.types import HeatcheckError, Modality, Sample, digest_of
+
+_WNID = re.compile(r"n\d{8}")
+_SIDECARS = frozenset({"labels.csv", "classes.txt"})
+_DEPTH = 8  # of nested folders; a link to a folder above ends here
+
+
+def folder(where: str, options: Options) -> Listing:
+    """A folder of pictures, flat or with a subfolder per class.
+
+    A lone subfolder (`images/`) only wraps the pictures. Classes are `classes=`, else the lines of
+    `classes.txt`, else ImageNet's if subfolders are wnids, else the subfolders in sorted order.
+    A `labels.csv` (file, label) beside the pictures labels them instead.
+    """
+    root = existing(where, "folder")
+    return _listing(root, root, options, Labels.given(options.classes) if options.classes is not None else None)
+
+
+def imagenet(where: str, options: Options) -> Listing:
+    """ImageNet's validation pictures, in wnid folders (here or in `val/`) or beside a `labels.csv`."""
+    root = existing(where, "folder")
+    inner = root / "val" if (root / "val").is_dir() else root
+    labels = Labels.imagenet() if options.classes is None else Labels.given(options.classes)
+    return _listing(root, inner, options, labels)
+
+
+def is_imagenet(root: Path) -> bool:
+    """Whether a folder looks like ImageNet: wnid folders, here or in `val/`."""
+    inner = root / "val" if (root / "val").is_dir() else root
+    names = [path.name for path in inner.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return bool(names) and all(_WNID.fullmatch(name) for name in names)
+
+
+def files(where: str, options: Options) -> Listing:
+    """A list of pictures: a path per line, relative to the list, then a tab or comma and the label, if known."""
+    path = existing(where, "file")
+    lines = [line for line in read_lines(path, "files") if line]
+    pairs = [_path_and_label(line, path.parent) for line in lines]
+    names = distinct([written for written, _ in pairs])
+
+    def make(index: int) -> tuple[Sample, str | None]:
+        written, label = pairs[index]
+        return picture_sample(names[index], path.parent / Path(written).expanduser()), label
+
+    labels = Labels.of((label for _, label in pairs), options.classes)
+    return Listing(name=path.stem, modality=Modality.IMAGE, names=names, make=make, labels=labels)
+
+
+def _path_and_label(line: str, base: Path) -> tuple[str, str | None]:
+    if "\t" in line:
+        written, label = line.split("\t", 1)
+        return written.strip(), label
+    if "," in line and kind_of(base / line) is None:
+        written, label = line.rsplit(",", 1)
+        return written.strip(), label
+    return line, None
+
+
+@dataclass(frozen=True)
+class _Found:
+    pictures: tuple[PurePosixPath, ...]
+    notes: tuple[str, ...]
+
+
+def _search(root: Path) -> _Found:
+    pictures, others = [], []
+    for path in _walk(root, _DEPTH):
+        relative = PurePosixPath(path.relative_to(root).as_posix())
+        if path.suffix.lower() in SUFFIXES:
+            pictures.append(relative)
+        elif relative.name not in _SIDECARS:
+            others.append(relative)
+    if not others:
+        return _Found(tuple(sorted(pictures, key=str)), ())
+    kinds = Counter(path.suffix.lower() or "no suffix" for path in others)
+    shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    return _Found(
+        tuple(sorted(pictures, key=str)),
+        (f"{len(others)} files are left aside, not being pictures: {shown}",),
+    )
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            if depth:
+                yield from _walk(path, depth - 1)
+        elif path.is_file() or path.suffix.lower() in SUFFIXES:
+            yield path
+
+
+def _listing(root: Path, inner: Path, options: Options, labels: Labels | None) -> Listing:
+    try:
+        found = _search(inner)
+    except OSError as error:
+        raise HeatcheckError(f"folder {str(inner)!r} cannot be read: {error.strerror}") from error
+    table = next((p for p in (root / "labels.csv", inner / "labels.csv") if p.is_file()), None)
+    if labels is None and (root / "classes.txt").is_file():
+        labels = Labels.given(root / "classes.txt")
+    if table is not None:
+        return _with_table(root.resolve().name, inner, found, _rows(table), labels)
+    return _with_subfolders(root.resolve().name, inner, found, labels)
+
+
+def _with_subfolders(name: str, root: Path, found: _Found, labels: Labels | None) -> Listing:
+    wrapped = _wrapped(found.pictures, labels)
+    written = [path.parts[wrapped] if len(path.parts) > wrapped + 1 else None for path in found.pictures]
+    groups = sorted({w for w in written if w is not None})
+    notes = list(found.notes)
+    if groups and None in written:
+        notes.append(f"{written.count(None)} pictures lie beside the class folders and have no label")
+    if labels is None and groups and all(_WNID.fullmatch(g) for g in groups) and set(groups) <= set(imagenet_wnids()):
+        labels = Labels.imagenet()
+        notes.append("subfolders are ImageNet wnids, so labels are ImageNet's; pass classes= for another order")
+    if not groups:
+        notes.append("no labels: neither class subfolders nor a labels.csv")
+    if labels is None:
+        labels = Labels(tuple(groups) or None)
+        notes.extend(_misleading(groups))
+    return Listing(
+        name=name,
+        modality=Modality.IMAGE,
+        names=[str(path) for path in found.pictures],
+        make=lambda i: (picture_sample(str(found.pictures[i]), root / found.pictures[i]), written[i]),
+        labels=labels,
+        notes=tuple(notes),
+    )
+
+
+def _misleading(groups: list[str]) -> list[str]:
+    numeric = all(group.isdecimal() for group in groups)
+    if not numeric or groups == sorted(groups, key=int):
+        return []
+    return ["class folders are numbers, sorted as text (10 before 2), like torchvision's; else pass classes="]
+
+
+def _wrapped(pictures: tuple[PurePosixPath, ...], labels: Labels | None) -> int:
+    """How many folders only wrap all the pictures: lone ones that are no class."""
+    depth = 0
+    while True:
+        heads = {path.parts[depth] if len(path.parts) > depth + 1 else None for path in pictures}
+        head = heads.pop() if len(heads) == 1 else None
+        if head is None or _WNID.fullmatch(head) or (labels is not None and labels.read(head)[0] is not None):
+            return depth
+        depth += 1
+
+
+def _rows(table: Path) -> list[Mapping[str, str]]:
+    rows = [row.cells for row in read_table(table, ",", header=True)]
+    if rows and not ({"file", "label"} <= set(rows[0]) or {"file", "wnid"} <= set(rows[0])):
+        raise HeatcheckError(f"{table}: columns are {', '.join(rows[0])}; expected file and label (or wnid)")
+    return rows
+
+
+def _with_table(name: str, root: Path, found: _Found, rows: list[Mapping[str, str]], labels: Labels | None) -> Listing:
+    by_name = {str(path): str(path) for path in found.pictures}
+    tails = Counter(path.name for path in found.pictures)
+    by_name.update({path.name: str(path) for path in found.pictures if tails[path.name] == 1})
+    row_of = {by_name.get(row["file"], row["file"]): row for row in rows}
+    names = sorted({*map(str, found.pictures), *row_of})
+    if labels is None:
+        has_wnid = bool(rows) and "wnid" in rows[0]
+        labels = Labels.imagenet() if has_wnid else Labels.of(row["label"] for row in rows)
+    unlisted = len(names) - len(row_of)
+    notes = (
+        *found.notes,
+        *([f"{unlisted} pictures are not in labels.csv and have no label"] if unlisted else []),
+    )
+
+    def make(index: int) -> tuple[Sample, Any]:
+        file = names[index]
+        if ".." in PurePosixPath(file).parts or PurePosixPath(file).is_absolute():
+            problem = f"labels.csv names {file!r}, which lies outside its folder"
+            return Sample(file, digest_of("outside", file), root, problem=problem), None
+        return picture_sample(file, root / file), _label_in(row_of.get(file, {}), labels)
+
+    return Listing(name=name, modality=Modality.IMAGE, names=names, make=make, labels=labels, notes=notes)
+
+
+def _label_in(row: Mapping[str, str], labels: Labels) -> str | None:
+    """A row's label; where its index and its wnid name different classes, both, which reads as no class."""
+    label, wnid = row.get("label"), row.get("wnid")
+    if is_missing(label):
+        return wnid
+    if wnid is not None and wnid in labels.aliases and as_index(label) not in (None, labels.aliases[wnid]):
+        return f"{label} (wnid {wnid} is class {labels.aliases[wnid]})"
+    return label

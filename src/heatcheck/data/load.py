@@ -1,0 +1,163 @@
+"""From what a user writes to a data set."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from heatcheck.data.base import Dataset, LabelsArg, Listing, Options
+from heatcheck.data.catalogue import sources
+from heatcheck.data.folders import is_imagenet
+from heatcheck.data.images import SUFFIXES
+from heatcheck.data.labels import ClassesArg, Labels, read_lines
+from heatcheck.data.places import kind_of, near_names
+from heatcheck.data.tables import read_table
+from heatcheck.spec import suggest
+from heatcheck.types import HeatcheckError, Sample
+
+_TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_PLACELESS = ("images", "texts")
+_OBJECTS = ("tensor", "sequence", "torch")
+
+
+def load_data(
+    spec: Any,
+    *,
+    samples: int | None = None,
+    seed: int | None = 0,
+    labels: LabelsArg = None,
+    classes: ClassesArg = None,
+    text_column: str | int | None = None,
+    label_column: str | int | None = None,
+) -> Dataset:
+    """A data set from a spec, a path or an object.
+
+    Folders are sorted by name; tables, lists and tensors keep their order. What cannot be used stays in as a
+    sample with a `problem`.
+
+    Args:
+        spec: `images`, `texts`, `folder:PATH`, `imagenet:PATH`, `files:LIST.txt`, `csv:FILE`, `tsv:FILE`,
+            `jsonl:FILE`, a path, a batch of inputs or (inputs, labels), a list of texts, paths, pictures or
+            (item, label) pairs, a torch Dataset, or a data set.
+        samples: how many to use; all if None. Nothing else is read.
+        seed: which ones, at random; the first ones if None.
+        labels: labels to use instead: in order, by sample name, or a CSV file with columns file and label.
+        classes: class names by index: a list, a file with one per line, or `imagenet`.
+        text_column: the table's column with the text, by name or position.
+        label_column: the table's column with the label.
+
+    Raises:
+        HeatcheckError: the spec means nothing, or there are no samples.
+
+    >>> [s.label for s in load_data([("good", "pos"), ("bad", "neg")])]
+    [1, 0]
+    """
+    if isinstance(spec, Dataset):
+        if any(option is not None for option in (labels, classes, text_column, label_column)):
+            raise HeatcheckError("labels, classes and columns belong to the source; this data set is already loaded")
+        return spec if samples is None else spec.take(samples, seed)
+    options = Options(samples=samples, classes=classes, text_column=text_column, label_column=label_column)
+    listing = _listing(spec, options)
+    if labels is not None:
+        listing = _relabelled(listing, labels, classes)
+    return listing.collect(samples, seed)
+
+
+def _listing(spec: Any, options: Options) -> Listing:
+    if not isinstance(spec, str | Path):
+        return _from_object(spec, options)
+    known = sources()
+    text = str(spec)
+    id, colon, where = text.partition(":")
+    if isinstance(spec, str) and not colon and id in _PLACELESS:
+        return _call(id, (), options)
+    if isinstance(spec, str) and colon and id in known and id not in (*_PLACELESS, *_OBJECTS):
+        return _call(id, (where,), options)
+    path = Path(text).expanduser()
+    if text.strip() and kind_of(path) is not None:
+        if path.suffix.lower() in SUFFIXES and kind_of(path) == "file":
+            return _call("sequence", ([path],), options)
+        return _call(_guess(path), (str(path),), options)
+    raise HeatcheckError(_unknown(text, id))
+
+
+def _call(id: str, place: tuple[Any, ...], options: Options) -> Listing:
+    named = options.text_column is not None or options.label_column is not None
+    if named and id not in _TABLES.values():
+        raise HeatcheckError(f"text_column and label_column are for tables ({', '.join(_TABLES)}), not for {id!r} data")
+    listing: Listing = sources()[id].load()(*place, options)
+    return listing
+
+
+def _from_object(spec: Any, options: Options) -> Listing:
+    pair = isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], Tensor)
+    if isinstance(spec, Tensor) or pair:
+        return _call("tensor", (spec,), options)
+    if isinstance(spec, list | tuple):
+        return _call("sequence", (spec,), options)
+    if not isinstance(spec, Mapping) and (hasattr(spec, "__getitem__") or hasattr(spec, "__iter__")):
+        return _call("torch", (spec,), options)
+    raise HeatcheckError(f"data={spec!r} is a {type(spec).__name__}, which is no data source; {_accepted()}")
+
+
+def _guess(path: Path) -> str:
+    if path.is_dir():
+        return "imagenet" if is_imagenet(path) else "folder"
+    if path.suffix.lower() in _TABLES:
+        return _TABLES[path.suffix.lower()]
+    if path.suffix.lower() in (".txt", ".lst"):
+        return "files"
+    raise HeatcheckError(
+        f"data={str(path)!r}: cannot tell what a {path.suffix or 'nameless'} file holds; {_accepted()}"
+    )
+
+
+def _unknown(text: str, id: str) -> str:
+    kinds = [name for name in sources() if name not in _OBJECTS]
+    near = suggest(id, kinds)
+    hint = near if "did you mean" in near else near_names(Path(text).expanduser())
+    return f"data={text!r} is neither a data source nor an existing path{hint}; {_accepted()}"
+
+
+def _accepted() -> str:
+    return "accepted are " + "; ".join(source.form for source in sources().values())
+
+
+def _relabelled(listing: Listing, labels: LabelsArg, classes: ClassesArg) -> Listing:
+    """The listing with other labels."""
+    written = _written(listing.names, labels)
+    reader = listing.labels if classes is None and listing.labels.classes else Labels.of(written, classes)
+
+    def make(index: int) -> tuple[Sample, Any]:
+        return listing.make(index)[0], written[index]
+
+    return replace(listing, make=make, labels=reader)
+
+
+def _written(names: Sequence[str], labels: Any) -> Sequence[Any]:
+    if isinstance(labels, str | Path):
+        labels = _label_file(Path(labels))
+    if isinstance(labels, Mapping):
+        by_name = labels
+        tails = {name: by_name[Path(name).name] for name in names if Path(name).name in by_name}
+        found = [by_name.get(name, tails.get(name)) for name in names]
+        if names and all(label is None for label in found):
+            raise HeatcheckError(f"labels= names none of the {len(names)} samples; the first is {names[0]!r}")
+        return found
+    written: list[Any] = list(labels)
+    if len(written) != len(names):
+        raise HeatcheckError(f"labels= holds {len(written)} labels for {len(names)} samples")
+    return written
+
+
+def _label_file(path: Path) -> Any:
+    """A CSV file's labels by file name, or a text file's in order."""
+    if path.suffix.lower() != ".csv":
+        return read_lines(path, "labels")
+    rows = [row.cells for row in read_table(path.expanduser(), ",", header=True)]
+    if not rows or not {"file", "label"} <= set(rows[0]):
+        columns = ", ".join(rows[0]) if rows else "none"
+        raise HeatcheckError(f"labels={str(path)!r}: columns are {columns}; expected file and label")
+    return {row["file"]: row["label"] for row in rows}

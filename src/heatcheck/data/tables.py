@@ -1,0 +1,206 @@
+"""Texts in tables: CSV, TSV, JSON lines."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heatcheck.data.base import Listing, Options, numbered
+from heatcheck.data.labels import Labels, as_index, is_missing
+from heatcheck.data.places import existing
+from heatcheck.data.texts import text_sample
+from heatcheck.types import HeatcheckError, Modality, Sample
+
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "review",
+    "content",
+    "document",
+    "comment",
+    "body",
+    "message",
+    "sms",
+    "tweet",
+)
+LABEL_COLUMNS = ("label", "labels", "target", "class", "sentiment", "category", "polarity", "y")
+_LONGEST_CELL = 10**8
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row by column, and what is wrong with it, if anything."""
+
+    cells: Mapping[str, Any]
+    problem: str | None = None
+
+
+def csv_table(where: str, options: Options) -> Listing:
+    """Texts in a comma-separated file, with or without a header."""
+    path = existing(where, "file")
+    return _listing(path, read_table(path, ",", header=_named(options)), options)
+
+
+def tsv_table(where: str, options: Options) -> Listing:
+    """Texts in a tab-separated file, with or without a header.
+
+    Quotes are read as in CSV, unless that fails or swallows lines that are rows by themselves.
+    """
+    path = existing(where, "file")
+    return _listing(path, read_table(path, "\t", header=_named(options)), options)
+
+
+def jsonl_table(where: str, options: Options) -> Listing:
+    """Texts as JSON objects, one per line."""
+    path = existing(where, "file")
+    rows = [_object(line) for line in _text(path).split("\n") if line.strip()]
+    return _listing(path, rows, options)
+
+
+def _object(line: str) -> Row:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Row({}, f"the line is not JSON: {error}")
+    return Row(value) if isinstance(value, dict) else Row({}, "the line is not a JSON object")
+
+
+def read_table(path: Path, delimiter: str, header: bool = False) -> list[Row]:
+    """A table's rows; columns without a header are called by their position.
+
+    Args:
+        path: the file.
+        delimiter: what separates cells.
+        header: whether the first row is surely a header; else it is one if it looks like one.
+    """
+    lines = _cells(_text(path), delimiter)
+    if not lines:
+        return []
+    if header or _looks_like_header(lines):
+        columns, lines = [cell.strip() for cell in lines[0]], lines[1:]
+    else:
+        columns = [str(i) for i in range(len(lines[0]))]
+    return [_row(columns, line) for line in lines]
+
+
+def _looks_like_header(lines: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line has a usual column name, or a word above a column of numbers."""
+    first, rest = lines[0], [line for line in lines[1:] if len(line) == len(lines[0])]
+    if any(cell.strip().lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in first):
+        return True
+    numeric = (all(as_index(line[i]) is not None for line in rest) for i in range(len(first)))
+    return bool(rest) and any(n and as_index(cell) is None for n, cell in zip(numeric, first, strict=True))
+
+
+def _row(columns: Sequence[str], line: Sequence[str]) -> Row:
+    if len(line) == len(columns):
+        return Row(dict(zip(columns, line, strict=True)))
+    cells = dict(zip(columns, [*line, *[""] * len(columns)], strict=False))
+    advice = "quote cells that hold a separator" if len(line) > len(columns) else "a cell is missing"
+    return Row(cells, f"the row has {len(line)} cells, the table {len(columns)} columns: {advice}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
+    except OSError as error:
+        raise HeatcheckError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+
+
+def _cells(text: str, delimiter: str) -> list[list[str]]:
+    before = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        if delimiter == "\t":
+            return _tab_separated(text)
+        try:
+            return _quoted(text, delimiter, strict=True)
+        except csv.Error:
+            return _quoted(text, delimiter, strict=False)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _tab_separated(text: str) -> list[list[str]]:
+    """Rows with quotes read as quotes, unless that fails or swallows lines that are rows by themselves."""
+    plain = [line.split("\t") for line in text.split("\n") if line]
+    try:
+        quoted = _quoted(text, "\t", strict=True)
+    except csv.Error:
+        return plain
+    even = len({len(row) for row in plain}) == 1
+    return plain if even and len(plain) != len(quoted) else quoted
+
+
+def _quoted(text: str, delimiter: str, strict: bool) -> list[list[str]]:
+    return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict) if row]
+
+
+def _named(options: Options) -> bool:
+    return isinstance(options.text_column, str) or isinstance(options.label_column, str)
+
+
+def _listing(path: Path, rows: Sequence[Row], options: Options) -> Listing:
+    columns = list(dict.fromkeys(column for row in rows for column in row.cells))
+    label_column = _column(options.label_column, columns, LABEL_COLUMNS, "label_column", path)
+    text_column = _column(options.text_column, columns, TEXT_COLUMNS, "text_column", path)
+    if text_column is None:
+        text_column, label_column = _guess(columns, rows, label_column, path)
+    names = numbered(len(rows))
+    written = [row.cells.get(label_column) if label_column is not None else None for row in rows]
+    notes = () if label_column is not None else ("no labels: no column is called " + ", ".join(LABEL_COLUMNS),)
+
+    def make(index: int) -> tuple[Sample, Any]:
+        row = rows[index]
+        sample = text_sample(names[index], row.cells.get(text_column or ""))
+        return (sample, written[index]) if row.problem is None else (_faulty(sample, row.problem), None)
+
+    return Listing(
+        name=path.stem,
+        modality=Modality.TEXT,
+        names=names,
+        make=make,
+        labels=Labels.of(written, options.classes),
+        notes=notes,
+    )
+
+
+def _faulty(sample: Sample, problem: str) -> Sample:
+    return Sample(sample.name, sample.digest, sample.content, problem=problem)
+
+
+def _column(
+    asked: str | int | None, columns: Sequence[str], usual: Iterable[str], option: str, path: Path
+) -> str | None:
+    """The column a user asked for, by name or position, else the first with a usual name."""
+    if asked is None:
+        by_name = {column.lower(): column for column in reversed(columns)}
+        return next((by_name[name] for name in usual if name in by_name), None)
+    if isinstance(asked, int) and -len(columns) <= asked < len(columns):
+        return columns[asked]
+    if asked in columns:
+        return str(asked)
+    raise HeatcheckError(f"{option}={asked!r}: {str(path)!r} has no such column; it has {', '.join(columns)}")
+
+
+def _guess(
+    columns: Sequence[str], rows: Sequence[Row], label_column: str | None, path: Path
+) -> tuple[str | None, str | None]:
+    """The text and label column where names say nothing; of two, the one with indices is the label."""
+    left = [column for column in columns if column != label_column]
+    if len(left) <= 1:
+        return (left[0] if left else None), label_column
+    if len(left) == 2 and label_column is None:
+        indices = [column for column in left if _holds_indices(column, rows)]
+        few = sorted(left, key=lambda column: len({str(row.cells.get(column)) for row in rows}))
+        label_column = indices[0] if len(indices) == 1 else few[0]
+        return next(column for column in left if column != label_column), label_column
+    raise HeatcheckError(f"{str(path)!r}: which column holds the text? Pass text_column=, one of {', '.join(columns)}")
+
+
+def _holds_indices(column: str, rows: Sequence[Row]) -> bool:
+    cells = [row.cells.get(column) for row in rows]
+    present = [cell for cell in cells if not is_missing(cell)]
+    return sum(as_index(cell) is not None for cell in present) * 2 > len(present)

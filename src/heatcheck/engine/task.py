@@ -1,0 +1,391 @@
+"""The work on one chunk: encode, ask, explain, score. The same function runs in process and in workers."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heatcheck.engine.identity import digest
+from heatcheck.engine.numerics import Numerics
+from heatcheck.engine.probe import Probe, Spent
+from heatcheck.engine.store import Group, MapColumn, ScoreColumn, Store, map_row, score_row
+from heatcheck.methods.base import Method
+from heatcheck.metrics.base import Maps, Metric
+from heatcheck.models.base import Explained
+from heatcheck.types import OK, Attribution, Batch, Inputs, NotApplicable, Sample, Scores, Streams, digest_of_tensor
+
+CHUNK = 8
+
+
+@dataclass(frozen=True)
+class Named:
+    """A unit as one model sees it: the label tables show, the resolved unit, and the digest it is filed under."""
+
+    label: str
+    unit: Any
+    digest: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything that decides what is computed for one model.
+
+    Args:
+        methods: methods that apply to the model, resolved.
+        metrics: metrics that apply, resolved; those that compare models are left out.
+        target: the class to explain: predicted, label, top2 or a number.
+        seed: of every random stream.
+        maps: which maps are stored: keep, gallery or none.
+        gallery: digests of the samples whose maps and pictures the report shows.
+    """
+
+    methods: tuple[Named, ...]
+    metrics: tuple[Named, ...]
+    target: str | int = "predicted"
+    seed: int = 0
+    maps: str = "keep"
+    gallery: frozenset[str] = frozenset()
+
+
+def named_units(units: Iterable[tuple[str, Any]], model: Explained) -> tuple[tuple[Named, ...], dict[str, str]]:
+    """Resolve units for a model; those that do not apply come back with the reason."""
+    found, skipped = [], {}
+    for label, unit in units:
+        try:
+            resolved = unit.resolve(model.domain)
+            if "gradient" in getattr(unit, "uses", ()) and not model.differentiable:
+                raise NotApplicable(f"needs gradients, but {model.name} is a black box that gives outputs only")
+        except NotApplicable as reason:
+            skipped[label] = str(reason)
+            continue
+        found.append(Named(label, resolved, digest(resolved.identity())))
+    return tuple(found), skipped
+
+
+def context_of(sample: Sample) -> str:
+    """Digest of what metrics compare with: the label and the references."""
+    reference = {k: digest_of_tensor(v) if isinstance(v, Tensor) else v for k, v in sample.reference.items()}
+    return digest({"label": sample.label, "reference": reference})[:16]
+
+
+def choose_target(policy: str | int, record: Mapping[str, Any]) -> int | None:
+    """The class to explain; None where the policy has no answer for the sample."""
+    if policy == "predicted":
+        return int(record["top"][0])
+    if policy == "top2":
+        return int(record["top"][1])
+    if policy == "label":
+        label: int | None = record["label"]
+        return label
+    return int(policy)
+
+
+@dataclass
+class Chunk:
+    """Groups that were computed, and what they cost."""
+
+    groups: list[Group] = field(default_factory=list)
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was missing."""
+        return not self.groups
+
+
+def run_chunk(
+    model: Explained,
+    numerics: Numerics,
+    samples: Sequence[Sample],
+    work: Work,
+    store: Store | None = None,
+    tick: Callable[[int], None] = lambda n: None,
+) -> Chunk:
+    """Compute what is missing for a handful of samples of one model."""
+    chunk = Chunk()
+    ready: dict[Any, list[tuple[Sample, Inputs]]] = {}
+    for sample in samples:
+        if sample.problem:
+            continue
+        if store is not None and done(store, model.identity, sample, work):
+            continue
+        try:
+            x = model.encode(sample)
+        except Exception as problem:
+            chunk.groups.append(problem_group(model, work, sample, f"failed: {first_line(problem)}"))
+            continue
+        ready.setdefault(x.shape_key(), []).append((sample, x))
+    for members in ready.values():
+        chunk.groups += run_group(model, numerics, members, work, store, tick, chunk.spent)
+    return chunk
+
+
+def done(store: Store, model: str, sample: Sample, work: Work) -> bool:
+    """Whether every cell of a sample is stored already; failed ones are not, so that they are tried again."""
+    record = store.samples.get((model, sample.digest))
+    if record is None:
+        return False
+    if record.get("problem"):
+        return True
+    row = record_for(sample, record, work)
+    if row["target"] is None:
+        return True
+    maps = work.maps == "keep" or (work.maps == "gallery" and sample.digest in work.gallery)
+    for m in work.methods:
+        if maps and map_row(row) not in store.maps.get((model, work.seed, m.digest), {}):
+            return False
+        for metric in work.metrics:
+            at = store.scores.get((model, work.seed, m.digest, metric.digest), {}).get(score_row(row))
+            if at is None or store.status(at).startswith("failed"):
+                return False
+    return True
+
+
+def record_for(sample: Sample, known: Mapping[str, Any], work: Work) -> dict[str, Any]:
+    """The stored record of a sample under this work's label and target."""
+    record = {
+        "name": sample.name,
+        "digest": sample.digest,
+        "label": sample.label,
+        "context": context_of(sample),
+        "top": known["top"],
+        "prob": known["prob"],
+    }
+    return {**record, "target": choose_target(work.target, record)}
+
+
+def problem_group(model: Explained, work: Work, sample: Sample, problem: str) -> Group:
+    """A group that says why its one sample has no results."""
+    record = {"name": sample.name, "digest": sample.digest, "label": sample.label, "context": context_of(sample)}
+    return Group(model.identity, work.seed, [{**record, "target": None, "top": [], "prob": [], "problem": problem}])
+
+
+def first_line(problem: BaseException) -> str:
+    """An exception as one line."""
+    text = str(problem).strip().splitlines()
+    return f"{type(problem).__name__}: {text[0] if text else ''}".rstrip(": ")
+
+
+def run_group(
+    model: Explained,
+    numerics: Numerics,
+    members: list[tuple[Sample, Inputs]],
+    work: Work,
+    store: Store | None,
+    tick: Callable[[int], None],
+    spent: Spent,
+) -> list[Group]:
+    """Compute what is missing for samples of one shape."""
+    identity = model.identity
+    digests = [s.digest for s, _ in members]
+    memo = store.answers(identity, digests) if store is not None else {}
+    known = set(memo)
+    probe = Probe(model, numerics, memo=memo, tick=tick, spent=spent)
+    x = Inputs.cat([x for _, x in members])
+    logits = clean_logits(probe, x, [store.clean_logits(identity, d) if store else None for d in digests])
+    top = logits.double().softmax(1).topk(min(2, logits.shape[1]), dim=1)
+    records, usable, groups = [], [], []
+    for i, (sample, _) in enumerate(members):
+        record = record_for(sample, {"top": top.indices[i].tolist(), "prob": top.values[i].tolist()}, work)
+        problem = target_problem(record, work, logits[i])
+        if problem:
+            groups.append(problem_group(model, work, sample, problem))
+        else:
+            records.append(record)
+            usable.append(i)
+    if not usable:
+        return groups
+    rows = torch.tensor(usable)
+    batch = Batch(
+        x=x.take(rows),
+        target=torch.tensor([r["target"] for r in records]),
+        label=torch.tensor([-1 if r["label"] is None else r["label"] for r in records]),
+        streams=Streams(work.seed, tuple(r["digest"] for r in records)),
+        references=tuple(model.references(members[i][0], members[i][1]) for i in usable),
+    )
+    probe.remember_clean(batch, logits[rows])
+    group = Group(identity, work.seed, records, logits=logits[rows])
+    columns = [explain(m, probe, batch, stored_map(store, identity, work.seed, m, records)) for m in work.methods]
+    group.costs = {c.method: cost for c, cost in columns if cost is not None}
+    kept = work.maps == "keep" or (work.maps == "gallery" and any(r["digest"] in work.gallery for r in records))
+    group.maps = [c for c, cost in columns if kept and cost is not None]
+    group.scores = score_all(probe, batch, work, [c for c, _ in columns], store, identity, records)
+    group.answers = {k: v for k, v in probe.memo.items() if k not in known}
+    group.displays = [
+        {**model.display(members[i][0], members[i][1]), "sample": members[i][0].digest}
+        for i in usable
+        if members[i][0].digest in work.gallery
+    ]
+    group.numerics = {**probe.numerics.record(), "halved": probe.halved}
+    return [*groups, group]
+
+
+def clean_logits(probe: Probe, x: Inputs, stored: list[Tensor | None]) -> Tensor:
+    """Logits of the clean inputs, asking only for those that are not stored."""
+    missing = [i for i, t in enumerate(stored) if t is None]
+    fresh = dict(zip(missing, probe.logits(x.take(torch.tensor(missing))), strict=True)) if missing else {}
+    return torch.stack([fresh[i] if t is None else t for i, t in enumerate(stored)])
+
+
+def target_problem(record: Mapping[str, Any], work: Work, logits: Tensor) -> str | None:
+    """Why a sample cannot be explained, if it cannot."""
+    if not torch.isfinite(logits).all():
+        return "failed: the model's output is not finite"
+    if record["target"] is None:
+        return f"failed: target={work.target!r}, but the sample has no label"
+    if not 0 <= record["target"] < len(logits):
+        return f"failed: target {record['target']} is not a class of a model with {len(logits)}"
+    if record["label"] is not None and not 0 <= record["label"] < len(logits):
+        return f"failed: label {record['label']} is not a class of a model with {len(logits)}"
+    return None
+
+
+def stored_map(
+    store: Store | None, model: str, seed: int, method: Named, records: Sequence[Mapping[str, Any]]
+) -> MapColumn | None:
+    """A method's maps for all samples, if every one of them is stored."""
+    if store is None:
+        return None
+    held = store.maps.get((model, seed, method.digest), {})
+    places = [held.get(map_row(dict(r))) for r in records]
+    if not places or any(p is None for p in places):
+        return None
+    found = [p for p in places if p is not None]
+    record = store.record(found[0], "maps")
+    values = torch.stack([store.tensor(p.file, store.record(p, "maps")["tensor"])[p.row] for p in found])
+    status = [store.record(p, "maps")["status"].get(str(p.row), OK) for p in found]
+    facts = {k: record[k] for k in ("signed", "output", "interpolation")}
+    return MapColumn(method.digest, method.label, values, status, **facts)
+
+
+def explain(
+    method: Named, probe: Probe, batch: Batch, stored: MapColumn | None
+) -> tuple[MapColumn, dict[str, float] | None]:
+    """A method's maps, from the store or computed now; then with what one of them costs."""
+    if stored is not None:
+        return stored, None
+    before, start = probe.spent.copy(), time.perf_counter()
+    a = isolated(method.unit, probe, batch)
+    used, n = probe.spent.since(before), len(batch)
+    seconds = time.perf_counter() - start + used.shared_seconds(probe.spent)
+    cost = {"forwards": used.asked / n, "backwards": used.slopes / n, "seconds": seconds / n}
+    return MapColumn(method.digest, method.label, a.values, list(a.status), a.signed, a.output, a.interpolation), cost
+
+
+def isolated(method: Method, probe: Probe, batch: Batch) -> Attribution:
+    """Explain a batch; if that fails, each sample alone, so that only those fail that must."""
+    try:
+        return method(probe, batch)
+    except NotApplicable as reason:
+        return no_maps(probe, batch, f"skipped: {reason}")
+    except Exception as problem:
+        if len(batch) == 1:
+            return no_maps(probe, batch, f"failed: {first_line(problem)}")
+    parts = [isolated(method, probe, batch.take([i])) for i in range(len(batch))]
+    good = next((p for p in parts if p.status[0] == OK), parts[0])
+    values = torch.stack([p.values[0] if p.status[0] == OK else torch.zeros_like(good.values[0]) for p in parts])
+    return replace(good, values=values, target=batch.target, status=tuple(p.status[0] for p in parts))
+
+
+def no_maps(probe: Probe, batch: Batch, status: str) -> Attribution:
+    """Placeholders for maps that do not exist."""
+    values = torch.zeros(len(batch), *(1 for _ in probe.domain.leaf(batch.x).shape[2:]))
+    return Attribution(values, batch.target, status=(status,) * len(batch), interpolation="nearest")
+
+
+def score_all(
+    probe: Probe,
+    batch: Batch,
+    work: Work,
+    columns: list[MapColumn],
+    store: Store | None,
+    model: str,
+    records: list[dict[str, Any]],
+) -> list[ScoreColumn]:
+    """Score every column under every metric, except what is stored."""
+    found: list[ScoreColumn] = []
+    for metric in work.metrics:
+        missing = []
+        for i, column in enumerate(columns):
+            if not any(s == OK for s in column.status):
+                found.append(unscored(column, metric))
+                continue
+            held = store.scores.get((model, work.seed, column.method, metric.digest), {}) if store else {}
+            if any(
+                score_row(r) not in held or (store and store.status(held[score_row(r)]).startswith("failed"))
+                for r in records
+            ):
+                missing.append(i)
+        if missing:
+            found += score_columns(metric, probe, batch, work, [columns[i] for i in missing])
+    return found
+
+
+def unscored(column: MapColumn, metric: Named) -> ScoreColumn:
+    """The scores of a method that has no map for any sample."""
+    nothing = torch.full((len(column.status),), torch.nan, dtype=torch.float64)
+    return ScoreColumn(column.method, metric.digest, nothing, list(column.status))
+
+
+def score_columns(metric: Named, probe: Probe, batch: Batch, work: Work, columns: list[MapColumn]) -> list[ScoreColumn]:
+    """One metric on the given columns; a failure is narrowed down to samples, then to methods."""
+    units = {m.digest: m.unit for m in work.methods}
+    items = [
+        Attribution(c.values, batch.target, c.label, c.signed, c.output, c.interpolation, tuple(c.status))
+        for c in columns
+    ]
+    scores = isolated_score(metric.unit, probe, batch, items, [units[c.method] for c in columns])
+    return [
+        ScoreColumn(
+            c.method,
+            metric.digest,
+            scores.value[i],
+            list(scores.status[i]),
+            None if scores.curve is None else scores.curve[i],
+            scores.share,
+        )
+        for i, c in enumerate(columns)
+    ]
+
+
+def isolated_score(
+    metric: Metric, probe: Probe, batch: Batch, items: Sequence[Attribution], explainers: Sequence[Any]
+) -> Scores:
+    """Score a batch; on failure each sample alone, then each method alone."""
+    try:
+        return metric(probe, batch, Maps(list(items), probe.domain, batch, list(explainers)))
+    except NotApplicable as reason:
+        return all_scores(len(items), len(batch), f"skipped: {reason}")
+    except Exception as problem:
+        if len(batch) == 1 and len(items) == 1:
+            return all_scores(1, 1, f"failed: {first_line(problem)}")
+    if len(batch) > 1:
+        parts = [
+            isolated_score(metric, probe, batch.take([i]), [a.take([i]) for a in items], explainers)
+            for i in range(len(batch))
+        ]
+        return join(parts, dim=1)
+    return join([isolated_score(metric, probe, batch, [a], [e]) for a, e in zip(items, explainers, strict=True)], dim=0)
+
+
+def all_scores(m: int, b: int, status: str) -> Scores:
+    """No score anywhere, for one reason."""
+    return Scores(torch.full((m, b), torch.nan, dtype=torch.float64), ((status,) * b,) * m)
+
+
+def join(parts: list[Scores], dim: int) -> Scores:
+    """Scores of parts, side by side; curves of a part that has none are NaN."""
+    value = torch.cat([p.value for p in parts], dim)
+    if dim == 0:
+        status = tuple(row for p in parts for row in p.status)
+    else:
+        status = tuple(tuple(s for p in parts for s in p.status[m]) for m in range(len(parts[0].status)))
+    good = next((p for p in parts if p.curve is not None), None)
+    if good is None or good.curve is None:
+        return Scores(value, status)
+    k = good.curve.shape[-1]
+    curves = [p.curve if p.curve is not None else torch.full((*p.value.shape, k), torch.nan) for p in parts]
+    return Scores(value, status, torch.cat([c.double() for c in curves], dim), good.share)

@@ -1,0 +1,42 @@
+"""Occlusion."""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.plan import CLEAN, Ask, Shape, single
+from heatcheck.engine.probe import Probe
+from heatcheck.methods.base import Method, method, spread_density
+from heatcheck.types import Batch
+
+
+@method("occlusion", uses=(), properties=("implementation_invariant", "linear"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Occlusion(Method):
+    r"""What the output loses when each unit is deleted alone, spread evenly over the unit.
+
+    $A_i = \big(f_t(x) - f_t(x^{p_m})\big) / |p_m| \quad \text{for } i \in p_m$
+
+    On the units and with the fill of `sds` these are the very drops that `sds` correlates with, so it is marked
+    circular there.
+
+    Args:
+        units: what is deleted; a grid of 4 × 4 cells on pictures, tokens on texts.
+        fill: what replaces it.
+
+    Paper: zeiler2014.  Differs: units do not overlap; each site gets its unit's drop divided by the unit's area.
+    Cost per sample: 1 + units forwards, shared with `sds`.
+    """
+
+    units: str = "cell"
+    fill: str = "auto"
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        units = probe.units(self.units, batch)
+        more = replace(units, width=units.width + 1)  # one place too many, where nothing is deleted
+        heard = probe.singles(batch, self.fill, more).reshape(len(batch), more.width).read(self.output)
+        return spread_density(probe, batch, units, heard[:, -1:] - heard[:, :-1])
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return {CLEAN} | single(self.fill, self.units, shape)

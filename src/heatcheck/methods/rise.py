@@ -1,0 +1,119 @@
+"""RISE."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.engine.plan import Shape
+from heatcheck.engine.probe import Probe
+from heatcheck.methods.base import Method, eraser, method, repeat_rows
+from heatcheck.spec import SpecError
+from heatcheck.types import Batch, Inputs, Streams
+
+
+@method(
+    "rise",
+    on=("image",),
+    uses=(),
+    properties=("implementation_invariant", "nonnegative"),
+    elsewhere="its smooth masks need a spatial grid; try lime or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rise(Method):
+    r"""Random smooth masks, averaged with the probability that the model gives to what they leave.
+
+    $A = \frac{1}{N p} \sum_n p_t\big(x \odot M_n + b \odot (1 - M_n)\big)\, M_n$
+
+    Each mask is a grid of Bernoulli draws, enlarged bilinearly and cropped at a random shift. Every sample has masks
+    of its own, the same for every model, class and fill.
+
+    Args:
+        output: where the model is read; not negative if this is `prob`.
+        samples: masks.
+        grid: cells per side of a mask before it is enlarged.
+        keep: the share p of cells that are kept.
+        fill: what replaces what is masked.
+
+    Paper: petsiuk2018.  Differs: masks are drawn per sample, not once for all; 1000 of them.
+    Cost per sample: `samples` forwards.
+    """
+
+    output: str = "prob"
+    samples: int = 1000
+    grid: int = 8
+    keep: float = 0.5
+    fill: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.keep <= 1:
+            raise SpecError(f"{self.id}: keep={self.keep!r} is a share above 0 and at most 1")
+
+    @property
+    def signed(self) -> bool:
+        return self.output != "prob" and self.post == "none"
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        masks = SmoothMasks.draw(batch.streams, self.samples, self.grid, self.keep, probe.domain.shape(batch.x))
+        erase = eraser(probe, batch, self.fill)
+        rows = repeat_rows(len(batch), self.samples)
+        made = torch.empty(0)
+
+        def masked(i: Int[Tensor, " n"]) -> Inputs:
+            nonlocal made
+            made = masks.sites(rows[i], i % self.samples)
+            return erase(rows[i], made)
+
+        total = torch.zeros(len(batch), masks.size, dtype=torch.float64)
+        for i, answers in probe.answers(batch, rows, masked):
+            total.index_add_(0, rows[i], answers.read(self.output)[:, None] * made[: len(i)])
+        return probe.domain.as_map(total / (self.samples * self.keep), batch.x)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return self.samples, 0
+
+
+@dataclass(frozen=True)
+class SmoothMasks:
+    """RISE's masks, small until they are asked for.
+
+    Args:
+        cells: the grid of each mask.
+        shift: rows and columns by which it is cropped.
+        shape: rows and columns of the site grid.
+    """
+
+    cells: Float[Tensor, "b k g g"]
+    shift: Int[Tensor, "b k 2"]
+    shape: tuple[int, int]
+
+    @staticmethod
+    def draw(streams: Streams, n: int, grid: int, keep: float, shape: tuple[int, int]) -> "SmoothMasks":
+        """`n` masks for each sample."""
+        reach = torch.tensor([-(-side // grid) for side in shape])
+
+        def cells(g: torch.Generator) -> Tensor:
+            return (torch.rand(n, grid, grid, generator=g, dtype=torch.float64) < keep).double()
+
+        def shift(g: torch.Generator) -> Tensor:
+            return (torch.rand(n, 2, generator=g, dtype=torch.float64) * reach).long()
+
+        return SmoothMasks(streams.draw("rise-masks", cells), streams.draw("rise-shifts", shift), shape)
+
+    @property
+    def size(self) -> int:
+        """Sites of a mask."""
+        return self.shape[0] * self.shape[1]
+
+    def sites(self, rows: Int[Tensor, " n"], which: Int[Tensor, " n"]) -> Float[Tensor, "n s"]:
+        """How much of each site is kept by the mask `which[i]` of sample `rows[i]`."""
+        grid = self.cells.shape[-1]
+        h, w = self.shape
+        large = ((grid + 1) * -(-h // grid), (grid + 1) * -(-w // grid))
+        up = F.interpolate(self.cells[rows, which][:, None], large, mode="bilinear", align_corners=False)[:, 0]
+        shift = self.shift[rows, which]
+        y, x = shift[:, :1] + torch.arange(h), shift[:, 1:] + torch.arange(w)
+        return up[torch.arange(len(up))[:, None, None], y[:, :, None], x[:, None, :]].flatten(1)

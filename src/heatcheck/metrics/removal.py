@@ -1,0 +1,144 @@
+"""Most and least relevant first, and the area between them."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.plan import CLEAN, Ask, Shape, removal
+from heatcheck.engine.probe import Probe
+from heatcheck.metrics.base import Maps, Metric, metric, undefined
+from heatcheck.metrics.curves import area, counts, mirrored, percentile_places, relevance_places, removal_curves
+from heatcheck.types import Batch, Scores
+
+MOST, LEAST = "most", "least"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Removal(Metric):
+    """Units deleted step by step in the order of the map; step k of L deletes ⌊k·n/L⌋ of n."""
+
+    orders: ClassVar[tuple[str, ...]]
+
+    steps: int = 20
+    units: str = "site"
+    fill: str = "auto"
+    output: str = "prob"
+    ties: str = "random"
+    area: Literal["mean", "trapezoid"] = "mean"
+
+    def outputs(self, probe: Probe, batch: Batch, maps: Maps, order: str) -> Float[Tensor, "m b k"]:
+        """The output at steps 0 … L when the most or the least relevant units go first."""
+        units = probe.units(self.units, batch)
+        if self.ties == "percentile_compat":
+            place = percentile_places(maps.on(units), units, self.steps, least_first=order == LEAST)
+            gone = torch.arange(1, self.steps + 2).expand(len(batch), -1)
+        else:
+            place = relevance_places(maps, units, self.ties)
+            place = mirrored(place, units) if order == LEAST else place
+            gone = counts(units, self.steps)
+        return removal_curves(probe, batch, self.fill, units, place, gone, self.output)
+
+    def drop(self, curve: Float[Tensor, "m b k"]) -> Float[Tensor, "m b"]:
+        """How far the output falls below its start, averaged over the curve."""
+        return area(curve[..., :1] - curve, self.area)
+
+    def scores(self, probe: Probe, batch: Batch, value: Float[Tensor, "m b"], curve: Float[Tensor, "m b k"]) -> Scores:
+        """Scores with their curves; undefined where there is nothing to delete."""
+        there = (probe.units(self.units, batch).count > 0).expand(value.shape)
+        share = tuple(k / self.steps for k in range(self.steps + 1))
+        return undefined(value, there, f"there is no {self.units} to delete", curve=curve, share=share)
+
+    def asks(self, shape: Shape, method: str) -> set[Ask]:
+        if self.ties == "percentile_compat":
+            sets = {(order, k) for order in self.orders for k in range(1 + (order == LEAST), self.steps + 1)}
+            named = {("removal", method, self.fill, self.units, f"{o} percentile", k / self.steps) for o, k in sets}
+            return {CLEAN} | named
+        n = shape.units(self.units)
+        gone = [k * n // self.steps for k in range(self.steps + 1)]
+        return set().union(
+            *(removal(method, self.fill, self.units, shape, f"{o} {self.ties}", gone) for o in self.orders)
+        )
+
+
+@metric("morf", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MoRF(Removal):
+    r"""How much does the output fall while the most relevant units are deleted first?
+
+    $\frac1{L+1}\sum_{k=0}^{L} \big[f_t(x) - f_t(x^{(k)})\big]$
+
+    The stored curve holds the raw outputs $f_t(x^{(k)})$.
+
+    Args:
+        steps: L, the number of deletions.
+        units: what is deleted; pixels or tokens.
+        fill: what replaces it.
+        output: where the fall is read.
+        ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`;
+            `percentile_compat` deletes M4's percentile sets instead, which never split ties.
+        area: `mean` of all L + 1 points, or the `trapezoid` rule.
+
+    Paper: samek2017, li2023.  Differs: exact counts, and LeRF in the exactly reverse order, not percentile sets.
+    Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
+    """
+
+    orders: ClassVar[tuple[str, ...]] = (MOST,)
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        curve = self.outputs(probe, batch, maps, MOST)
+        return self.scores(probe, batch, self.drop(curve), curve)
+
+
+@metric("lerf", better="lower", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LeRF(Removal):
+    r"""How much does the output fall while the least relevant units are deleted first?
+
+    Like `morf`, in the reverse order. The stored curve holds the raw outputs.
+
+    Args:
+        steps: L, the number of deletions.
+        units: what is deleted; pixels or tokens.
+        fill: what replaces it.
+        output: where the fall is read.
+        ties: how equal units are ordered, as in `morf`.
+        area: `mean` of all L + 1 points, or the `trapezoid` rule.
+
+    Paper: samek2017, li2023.  Differs: exact counts; M4's LeRF deletes nothing in its first step and never all.
+    Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
+    """
+
+    orders: ClassVar[tuple[str, ...]] = (LEAST,)
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        curve = self.outputs(probe, batch, maps, LEAST)
+        return self.scores(probe, batch, self.drop(curve), curve)
+
+
+@metric("abpc", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ABPC(Removal):
+    r"""The area between the two perturbation curves: MoRF − LeRF.
+
+    The stored curve is the LeRF curve minus the MoRF curve, whose area the score is.
+
+    Args:
+        steps: L, the number of deletions.
+        units: what is deleted; pixels or tokens.
+        fill: what replaces it.
+        output: where the fall is read.
+        ties: how equal units are ordered, as in `morf`.
+        area: `mean` of all L + 1 points, or the `trapezoid` rule.
+
+    Paper: samek2017, li2023.  Differs: the two orders mirror each other, so that ABPC of a negated map is negated.
+    Cost per sample: 2 · `steps` forwards per method, all shared with `morf` and `lerf`.
+    """
+
+    orders: ClassVar[tuple[str, ...]] = (MOST, LEAST)
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        most, least = (self.outputs(probe, batch, maps, order) for order in self.orders)
+        return self.scores(probe, batch, self.drop(most) - self.drop(least), least - most)

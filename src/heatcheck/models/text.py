@@ -1,0 +1,246 @@
+"""Text classifiers of transformers: tokens with their words, sentences and places in the text."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from heatcheck.domain.text import TextDomain
+from heatcheck.models.base import Explained, Layer, TorchExplained
+from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
+
+SHORTEST = 16
+_UNLIMITED = 512
+"""Tokens read by a model that states no limit."""
+_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A text as a model reads it, without padding.
+
+    Args:
+        text: each token as its tokenizer spells it.
+        offsets: where each stands in the text; `(0, 0)` for special tokens.
+        special: which are added by the tokenizer, such as [CLS].
+        word: the word each belongs to, -1 for special ones.
+        cut: how many tokens the text has beyond what the model can read.
+    """
+
+    ids: tuple[int, ...]
+    text: tuple[str, ...]
+    offsets: tuple[tuple[int, int], ...]
+    special: tuple[bool, ...]
+    word: tuple[int, ...]
+    cut: int = 0
+
+
+class TextExplained(TorchExplained):
+    """A transformers sequence classifier with its tokenizer.
+
+    Args:
+        network: the classifier; takes `input_ids` or `inputs_embeds`, and `attention_mask`.
+        tokenizer: a fast tokenizer, which knows where each token stands.
+        name: what tables call it.
+        classes: class names.
+    """
+
+    domain: TextDomain
+
+    def __init__(
+        self, network: nn.Module, tokenizer: Any, name: str, *, classes: tuple[str, ...] | None = None
+    ) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise HeatcheckError(
+                f"{name}: {type(tokenizer).__name__} does not say where its tokens stand; use a fast one"
+            )
+        domain = TextDomain(
+            embed=network.get_input_embeddings(),  # type: ignore[operator]
+            spell=tokenizer.convert_ids_to_tokens,
+            pad=tokenizer.pad_token_id,
+            mask=tokenizer.mask_token_id,
+            unk=tokenizer.unk_token_id,
+        )
+        super().__init__(network, name, domain, classes=classes)
+        self.tokenizer = tokenizer
+        self.longest = token_limit(network, tokenizer)
+        self.preprocessing = {"tokenizer": tokenizer_digest(tokenizer), "longest": self.longest, "shortest": SHORTEST}
+        self._own_embedding()
+
+    def _own_embedding(self) -> None:
+        self.domain = replace(self.domain, embed=self._network.get_input_embeddings())  # type: ignore[operator]
+
+    def call(self, network: nn.Module, x: Inputs) -> Any:
+        given = {"inputs_embeds": x["embeds"]} if "embeds" in x else {"input_ids": x["ids"]}
+        return network(**given, attention_mask=x["attention"], **self._positions(x))
+
+    def _positions(self, x: Inputs) -> dict[str, Tensor]:
+        """Positions, for RoBERTa and its kin: left alone, they would shift when a token becomes padding."""
+        if self._first_position is None:
+            return {}
+        n, length = x["ids"].shape
+        return {"position_ids": torch.arange(length).expand(n, -1) + self._first_position}
+
+    @cached_property
+    def _first_position(self) -> int | None:
+        for m in self._network.modules():
+            if hasattr(m, "create_position_ids_from_input_ids") and getattr(m, "padding_idx", None) is not None:
+                return int(m.padding_idx) + 1  # type: ignore[arg-type]
+        return None
+
+    def encode(self, sample: Sample) -> Inputs:
+        """Tokens padded to a length that the sample alone decides: 16, 32, 64 … up to the model's limit."""
+        if isinstance(sample.content, Tensor):
+            return self._ready(sample)
+        tokens = self.tokens(sample)
+        length = padded_length(len(tokens.ids), self.longest)
+        spare = length - len(tokens.ids)
+        sentence = sentences(sample.content, tokens.offsets, tokens.special)
+        filler = self.tokenizer.pad_token_id
+        rows = {
+            "ids": [*tokens.ids, *[0 if filler is None else filler] * spare],
+            "attention": [1] * len(tokens.ids) + [0] * spare,
+            "word": [*tokens.word, *[-1] * spare],
+            "sentence": [*sentence, *[-1] * spare],
+        }
+        special = torch.tensor([[*tokens.special, *[True] * spare]])
+        return Inputs({**{k: torch.tensor([v]) for k, v in rows.items()}, "special": special})
+
+    def _ready(self, sample: Sample) -> Inputs:
+        """Token ids as they are: every token is a word, and all of them are one sentence."""
+        ids = sample.content.reshape(1, -1).long()
+        roles = ("cls", "sep", "bos", "eos", "pad")
+        marks = [i for i in (getattr(self.tokenizer, f"{r}_token_id") for r in roles) if i is not None]
+        special = torch.isin(ids, torch.tensor(marks, dtype=torch.long))
+        pad = self.tokenizer.pad_token_id
+        attention = torch.ones_like(ids) if pad is None else (ids != pad).long()
+        word = torch.where(special, -1, (~special).long().cumsum(1) - 1)
+        return Inputs(
+            {
+                "ids": ids,
+                "attention": attention,
+                "special": special,
+                "word": word,
+                "sentence": torch.where(special, -1, 0),
+            }
+        )
+
+    def tokens(self, sample: Sample) -> Tokens:
+        """The text's tokens, and where they stand in it."""
+        if not isinstance(sample.content, str):
+            raise HeatcheckError(
+                f"{self.name} reads texts, but sample {sample.name!r} is a {type(sample.content).__name__}"
+            )
+        wanted = {
+            "return_offsets_mapping": True,
+            "return_special_tokens_mask": True,
+            "padding": False,
+            "verbose": False,
+        }
+        found = self.tokenizer(sample.content, truncation=False, **wanted)
+        total = len(found["input_ids"])
+        if total > self.longest:
+            found = self.tokenizer(sample.content, truncation=True, max_length=self.longest, **wanted)
+        ids = tuple(found["input_ids"])
+        special = tuple(bool(s) for s in found["special_tokens_mask"])
+        if all(special):
+            raise HeatcheckError(f"{self.name} sees no token in sample {sample.name!r}")
+        return Tokens(
+            ids=ids,
+            text=tuple(self.tokenizer.convert_ids_to_tokens(list(ids))),
+            offsets=tuple((int(a), int(b)) for a, b in found["offset_mapping"]),
+            special=special,
+            word=dense([None if s else w for s, w in zip(special, found.word_ids(), strict=True)]),
+            cut=total - len(ids),
+        )
+
+    def references(self, sample: Sample, x: Inputs) -> Mapping[str, Any]:
+        """Spans of characters become a mask over tokens: those that overlap a span."""
+        if "spans" not in sample.reference or not isinstance(sample.content, str):
+            return sample.reference
+        tokens = self.tokens(sample)
+        mask = token_mask(sample.reference["spans"], tokens.offsets, tokens.special)
+        spare = x["ids"].shape[1] - len(mask)
+        return {**sample.reference, "mask": torch.nn.functional.pad(mask, (0, spare), value=False)}
+
+    def layers(self, x: Inputs) -> list[Layer]:
+        raise NotApplicable(f"{self.name} reads texts: it has no spatial feature maps")
+
+    def randomised(self, layer: str, seed: int) -> Explained:
+        twin = super().randomised(layer, seed)
+        assert isinstance(twin, TextExplained)  # noqa: S101 - for the type checker: a copy has its original's class
+        twin._own_embedding()
+        return twin
+
+    def check(self) -> None:
+        """Refuse a network whose answer to embeddings differs from its answer to the ids they belong to."""
+        x = self.encode(Sample("check", digest_of("check"), "A short check."))
+        with torch.inference_mode():
+            by_ids, by_embeds = (self.logits(v) for v in (x, self.domain.with_leaf(x, self.domain.leaf(x))))
+        if not torch.allclose(by_ids, by_embeds, rtol=1e-4, atol=1e-5):
+            raise HeatcheckError(
+                f"{self.name} answers word embeddings otherwise than their token ids (it may take its summary from the "
+                "last token, as decoders do), so its inputs cannot be explained; use an encoder such as BERT or RoBERTa"
+            )
+
+
+def padded_length(n: int, longest: int) -> int:
+    """The smallest of 16, 32, 64 … that holds `n` tokens, never above the model's limit."""
+    length = SHORTEST
+    while length < n:
+        length *= 2
+    return min(length, longest)
+
+
+def token_limit(network: nn.Module, tokenizer: Any) -> int:
+    """How many tokens the model can read."""
+    positions = getattr(network.config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        padding = [
+            getattr(m, "padding_idx", None)
+            for m in network.modules()
+            if hasattr(m, "create_position_ids_from_input_ids")
+        ]
+        positions -= 1 + padding[0] if padding and padding[0] is not None else 0
+    limits = [v for v in (positions, tokenizer.model_max_length) if isinstance(v, int) and 0 < v < 1_000_000]
+    return min(limits, default=_UNLIMITED)
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Digest of everything that decides how a text is cut up; truncation and padding are this adapter's own."""
+    facts = json.loads(tokenizer.backend_tokenizer.to_str())
+    for mine in ("truncation", "padding"):
+        facts.pop(mine, None)
+    return digest_of(json.dumps(facts, sort_keys=True))
+
+
+def dense(labels: Sequence[int | None]) -> tuple[int, ...]:
+    """The labels numbered 0, 1, 2 … in order of appearance; -1 where there is none."""
+    numbers: dict[int, int] = {}
+    return tuple(-1 if v is None else numbers.setdefault(v, len(numbers)) for v in labels)
+
+
+def sentences(text: str, offsets: Sequence[tuple[int, int]], special: Sequence[bool]) -> tuple[int, ...]:
+    """The sentence of each token: a new one begins after `.`, `!` or `?` followed by a space."""
+    ends = [m.end() for m in _SENTENCE_END.finditer(text)]
+    return dense(
+        [None if s else sum(end <= start for end in ends) for (start, _), s in zip(offsets, special, strict=True)]
+    )
+
+
+def token_mask(
+    spans: Sequence[Sequence[int]], offsets: Sequence[tuple[int, int]], special: Sequence[bool]
+) -> Bool[Tensor, " t"]:
+    """Which tokens overlap a span of characters (end excluded)."""
+    return torch.tensor(
+        [
+            not odd and any(start < span[1] and span[0] < end for span in spans)
+            for (start, end), odd in zip(offsets, special, strict=True)
+        ]
+    )

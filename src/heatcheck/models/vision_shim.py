@@ -1,0 +1,57 @@
+"""torchvision, timm and transformers, also where torchvision's compiled operators do not load.
+
+A torchvision built for CUDA cannot load its operators beside a CPU build of torch, and then `import torchvision`
+itself dies, and with it timm and transformers, although no classifier needs those operators. Declaring the two
+that it stumbles over is enough. Every import of the three goes through here.
+"""
+
+import importlib
+import importlib.util
+from functools import cache
+from typing import Any
+
+import torch
+
+from heatcheck.types import HeatcheckError
+
+_SCHEMAS = tuple(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for op in ("nms", "qnms"))
+_declared: list[torch.library.Library] = []
+"""Libraries that must live as long as the process; their operators vanish with them."""
+
+
+@cache
+def load_torchvision() -> Any:
+    """The torchvision package."""
+    _require("torchvision", "heatcheck[vision]")
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError as problem:
+        if "torchvision::nms does not exist" not in str(problem):
+            raise
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for schema in _SCHEMAS:
+        library.define(schema)  # type: ignore[no-untyped-call]
+    _declared.append(library)
+    return importlib.import_module("torchvision")
+
+
+@cache
+def load_timm() -> Any:
+    """The timm package."""
+    _require("timm", "heatcheck[vision]")
+    load_torchvision()
+    return importlib.import_module("timm")
+
+
+@cache
+def load_transformers() -> Any:
+    """The transformers package; it imports torchvision wherever that is installed."""
+    _require("transformers", "heatcheck[text]")
+    if importlib.util.find_spec("torchvision") is not None:
+        load_torchvision()
+    return importlib.import_module("transformers")
+
+
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise HeatcheckError(f"package {package} is not installed and is needed here: pip install '{extra}'")

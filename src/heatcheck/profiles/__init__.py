@@ -1,0 +1,99 @@
+"""Settings that belong together, as data: which units run, on which target, with which parameters.
+
+A profile is a TOML file in this folder. What a user writes always beats what a profile says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from heatcheck import toml
+from heatcheck.catalogue import KINDS, NESTED, find
+from heatcheck.spec import Spec, SpecError, parse, suggest
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named set of settings.
+
+    Args:
+        name: its id.
+        note: what a reader of the results must know about it.
+        methods: the methods that run where none are named.
+        metrics: likewise.
+        target: the class that is explained where none is named.
+        params: parameters by kind and unit id, used where a spec names none.
+        aliases: other names for specs, such as a paper's own labels.
+    """
+
+    name: str
+    note: str
+    methods: tuple[str, ...]
+    metrics: tuple[str, ...]
+    target: str = "predicted"
+    params: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def spec(self, written: str) -> str:
+        """The spec behind an alias; anything else as it is."""
+        return self.aliases.get(written.strip(), written)
+
+    def apply(self, kind: str, written: str) -> str:
+        """A spec with this profile's parameters under those that are written, nested units included.
+
+        The result names parameters in the order of their declaration, and applying the profile to it again
+        changes nothing.
+
+        >>> load_profile("quick").apply("method", "rise")                  # doctest: +SKIP
+        'rise(samples=128)'
+        """
+        spec = parse(self.spec(written))
+        entry = find(kind, spec.id)
+        given = {**self.params.get(kind, {}).get(spec.id, {}), **spec.params}
+        for name in entry.params.keys() & NESTED.keys():
+            default = entry.default(name)
+            inner = given.get(name, default)
+            if isinstance(inner, str) and inner != "auto":
+                applied = self.apply(NESTED[name], inner)
+                if name in given or applied != default:
+                    given[name] = applied
+        order = [*entry.params, *sorted(given.keys() - entry.params.keys())]
+        return str(Spec(spec.id, {name: given[name] for name in order if name in given}))
+
+
+def names() -> list[str]:
+    """The profiles there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@cache
+def load_profile(name: str) -> Profile:
+    """A profile by name.
+
+    Raises:
+        SpecError: there is none of that name.
+    """
+    if name not in names():
+        raise SpecError(f"no profile is called {name!r}{suggest(name, names())}")
+    said = _read(name)
+    return Profile(
+        name=name,
+        note=said["note"],
+        methods=tuple(said["methods"]),
+        metrics=tuple(said["metrics"]),
+        target=said["target"],
+        params={kind: said.get(kind, {}) for kind in KINDS},
+        aliases=said.get("aliases", {}),
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    """A profile's file over the one it extends; tables of units and aliases add up."""
+    said = toml.read(FOLDER / f"{name}.toml").values
+    base = _read(said.pop("extends")) if "extends" in said else {}
+    tables = {k: {**base.get(k, {}), **said.get(k, {})} for k in (*KINDS, "aliases")}
+    return {**base, **said, **tables}

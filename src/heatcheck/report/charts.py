@@ -1,0 +1,249 @@
+"""Geometry of the charts, in per cent of the plot, so that a page can draw them at any width without a script."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from heatcheck.report.wording import count, decimals, number
+from heatcheck.stats import bootstrap_indices
+
+Array = NDArray[np.float64]
+_MARGIN = 0.04
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear or logarithmic scale.
+
+    Args:
+        low: the value at 0 %.
+        high: the value at 100 %.
+        log: whether decades are equally wide.
+        ticks: (per cent, label) pairs.
+        places: decimals of its numbers.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    ticks: tuple[tuple[float, str], ...] = ()
+    places: int | None = 3
+
+    def at(self, value: float) -> float:
+        """Where a value lies, in per cent, kept within the plot."""
+        low, high, v = self.low, self.high, value
+        if self.log:
+            low, high, v = math.log10(low), math.log10(high), math.log10(max(value, self.low))
+        return round(min(max(100 * (v - low) / (high - low), 0.0), 100.0), 2)
+
+
+def linear(values: Sequence[float], ticks: int = 5) -> Axis:
+    """An axis around the finite values."""
+    finite = [v for v in values if math.isfinite(v)] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
+    if high - low <= 1e-9 * max(abs(low), abs(high), 1e-300):
+        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+    pad = (high - low) * _MARGIN
+    low, high = low - pad, high + pad
+    raw = (high - low) / ticks
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(s * unit for s in (1, 2, 5, 10) if s * unit >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    needed = -math.floor(math.log10(step) + 1e-9)
+    places = None if needed > 6 or step >= 1e5 else max(needed, 0)
+    axis = Axis(low, high)
+    marks = tuple((axis.at(k * step), number(k * step, places)) for k in range(first, last + 1))
+    return Axis(low, high, False, marks, decimals(max(abs(low), abs(high))))
+
+
+def logarithmic(values: Sequence[float]) -> Axis:
+    """An axis of decades around the positive values."""
+    positive = [v for v in values if math.isfinite(v) and v > 0] or [1.0, 10.0]
+    low, high = min(positive) / 1.5, max(positive) * 1.5
+    axis = Axis(low, high, True)
+    span = math.log10(high / low)
+    digits = (1,) if span > 2 else (1, 3) if span > 1 else (1, 2, 5)
+    every = max(1, math.ceil(span / 6))
+    marks = tuple(
+        (axis.at(d * 10.0**e), count(d * 10.0**e) if e >= -3 else f"1e−{-e}")
+        for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for d in digits
+        if e % every == 0 and low <= d * 10.0**e <= high
+    )
+    return Axis(low, high, True, marks, None)
+
+
+def scale(values: Sequence[float]) -> Axis:
+    """Linear, unless positive values span more than two and a half decades."""
+    finite = [v for v in values if math.isfinite(v)]
+    if finite and min(finite) > 0 and max(finite) / min(finite) > 300:
+        return logarithmic(finite)
+    return linear(finite)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's mean curve and its band.
+
+    Args:
+        method: whose.
+        mean: one value per point of the grid.
+        line: the mean as an SVG path.
+        band: the interval as a closed SVG path; empty where there are fewer than two samples.
+        n: how many samples it is the mean of.
+    """
+
+    method: str
+    mean: tuple[float, ...]
+    line: str
+    band: str
+    n: int
+
+
+@dataclass(frozen=True)
+class CurveChart:
+    """Mean curves of all methods over the share removed.
+
+    Args:
+        grid: shares, from 0 to 1.
+        x: horizontal axis.
+        y: vertical axis.
+        curves: one per method, in the order asked for.
+    """
+
+    grid: tuple[float, ...]
+    x: Axis
+    y: Axis
+    curves: tuple[Curve, ...]
+
+
+def curve_chart(
+    curves: pl.DataFrame, methods: Sequence[str], *, seed: int = 0, resamples: int = 1000, level: float = 0.95
+) -> CurveChart | None:
+    """Mean curves with percentile bootstrap bands over samples; None where there is nothing to draw.
+
+    Samples with other shares (texts of unequal length) are brought onto one grid by linear interpolation.
+    """
+    stacks: dict[str, list[tuple[Array, Array]]] = {}
+    for row in curves.sort("method", "sample").iter_rows(named=True):
+        share, curve = (np.asarray(row[c] or (), dtype=np.float64) for c in ("share", "curve"))
+        if len(share) == len(curve) > 1 and np.isfinite(curve).all() and np.isfinite(share).all():
+            stacks.setdefault(row["method"], []).append((share, curve))
+    everything = [pair for stack in stacks.values() for pair in stack]
+    if not everything:
+        return None
+    grid = everything[0][0]
+    if any(len(share) != len(grid) or not np.allclose(share, grid) for share, _ in everything):
+        grid = np.linspace(0.0, 1.0, min(41, max(len(share) for share, _ in everything)))
+    found: dict[str, tuple[Array, Array | None, int]] = {}
+    for method in methods:
+        if method not in stacks:
+            continue
+        values = np.stack([np.interp(grid, share, curve) for share, curve in stacks[method]])
+        band = None
+        if len(values) > 1:
+            index = bootstrap_indices(len(values), resamples, seed)
+            means = np.stack([values[:, k][index].mean(axis=1) for k in range(len(grid))], axis=1)
+            band = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        found[method] = values.mean(axis=0), band, len(values)
+    if not found:
+        return None
+    drawn = [v for mean, band, _ in found.values() for v in (mean, *(() if band is None else band))]
+    y = linear([float(v) for v in np.concatenate(drawn)])
+    edge = Axis(float(grid[0]), float(grid[-1]))
+    x = Axis(edge.low, edge.high, False, tuple((edge.at(t), f"{t:.0%}") for t in (0, 0.25, 0.5, 0.75, 1)), 2)
+    return CurveChart(
+        grid=tuple(grid.tolist()),
+        x=x,
+        y=y,
+        curves=tuple(
+            Curve(
+                method=method,
+                mean=tuple(mean.tolist()),
+                line=_path(grid, mean, x, y),
+                band="" if band is None else _closed(grid, band, x, y),
+                n=n,
+            )
+            for method, (mean, band, n) in found.items()
+        ),
+    )
+
+
+def _points(grid: Array, values: Array, x: Axis, y: Axis) -> list[str]:
+    return [f"{x.at(float(g)):g} {100 - y.at(float(v)):.6g}" for g, v in zip(grid, values, strict=True)]
+
+
+def _path(grid: Array, values: Array, x: Axis, y: Axis) -> str:
+    return "M" + "L".join(_points(grid, values, x, y))
+
+
+def _closed(grid: Array, band: Array, x: Axis, y: Axis) -> str:
+    there, back = _points(grid, band[1], x, y), _points(grid, band[0], x, y)
+    return "M" + "L".join(there + back[::-1]) + "Z"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One method in the plane of cost and faithfulness; positions in per cent, `top` from above."""
+
+    method: str
+    cost: float
+    mean: float
+    left: float
+    top: float
+    front: bool
+
+
+@dataclass(frozen=True)
+class CostChart:
+    """Cost against faithfulness.
+
+    Args:
+        cost: what the horizontal axis counts.
+        x: cost, logarithmic.
+        y: mean score, better upwards.
+        points: all methods with a score and a cost.
+        steps: the Pareto front as (x1, y1, x2, y2) lines.
+    """
+
+    cost: str
+    x: Axis
+    y: Axis
+    points: tuple[Point, ...]
+    steps: tuple[tuple[float, float, float, float], ...]
+
+
+def cost_chart(board: Sequence[Mapping[str, object]], higher: bool) -> CostChart | None:
+    """Mean score over passes per sample (seconds where no passes were counted); None without costs."""
+    passes = [(r, float(r["forwards"] or 0) + float(r["backwards"] or 0)) for r in board]  # type: ignore[arg-type]
+    seconds = [(r, float(r["seconds"] or 0)) for r in board]  # type: ignore[arg-type]
+    known, cost = (passes, "passes") if any(c > 0 for _, c in passes) else (seconds, "seconds")
+    usable = [(r, c) for r, c in known if r["mean"] is not None and c > 0]
+    if not usable:
+        return None
+    means = [float(r["mean"]) for r, _ in usable]  # type: ignore[arg-type]
+    x, y = logarithmic([c for _, c in usable]), scale(means)
+    best = -math.inf
+    front: list[str] = []
+    for (r, _), mean in sorted(zip(usable, means, strict=True), key=lambda p: (p[0][1], -p[1] if higher else p[1])):
+        gain = mean if higher else -mean
+        if r["ranked"] and gain > best:
+            best = gain
+            front.append(str(r["method"]))
+    points = tuple(
+        Point(str(r["method"]), c, m, x.at(c), round(100 - y.at(m), 2) if higher else y.at(m), str(r["method"]) in front)
+        for (r, c), m in zip(usable, means, strict=True)
+    )
+    edge = {p.method: p for p in points}
+    steps: list[tuple[float, float, float, float]] = []
+    for a, b in zip(front, front[1:], strict=False):
+        p, q = edge[a], edge[b]
+        steps += [(p.left, p.top, q.left, p.top), (q.left, p.top, q.left, q.top)]
+    if front:
+        last = edge[front[-1]]
+        steps.append((last.left, last.top, 100.0, last.top))
+    return CostChart(cost, x, y, points, tuple(steps))

@@ -1,0 +1,99 @@
+"""The report: one HTML file that needs nothing else."""
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from heatcheck.report import wording
+from heatcheck.report.source import Source
+from heatcheck.report.view import build, capped
+
+_FILES = Path(__file__).parent / "templates"
+
+
+def write_report(result: Source, path: str | Path, *, title: str | None = None) -> Path:
+    """Write a run's report to `path`; the file appears whole or not at all.
+
+    Args:
+        result: the run.
+        path: where to; its folder is made.
+        title: a headline other than the run's name.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        draft.write_text(render(result, title=title), encoding="utf-8")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return target
+
+
+def render(result: Source, *, title: str | None = None) -> str:
+    """The page as text. The same run gives the same bytes."""
+    view = build(result, title)
+    # Our own files, trusted as they are; everything else is escaped.
+    css = Markup((_FILES / "style.css").read_text(encoding="utf-8"))  # noqa: S704
+    js = Markup((_FILES / "script.js").read_text(encoding="utf-8"))  # noqa: S704
+    policy = {
+        "default-src": "'none'",
+        "script-src": _digest(js),
+        "style-src": _digest(css),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    page = _environment().get_template("report.html.j2")
+    return page.render(
+        view=view,
+        facts=view.facts,
+        data=wording.clean(view.data),
+        css=css,
+        js=js,
+        csp="; ".join(f"{what} {where}" for what, where in policy.items()),
+    )
+
+
+def _environment() -> Environment:
+    env = Environment(
+        loader=FileSystemLoader(_FILES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_seen,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters |= {
+        "number": wording.number,
+        "count": wording.count,
+        "brief": wording.brief,
+        "capped": capped,
+        "pairs": _pairs,
+    }
+    return env
+
+
+def _seen(value: Any) -> Any:
+    return wording.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _pairs(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """A JSON value as (dotted path, text) lines."""
+    if isinstance(value, dict) and value:
+        return [line for k, v in value.items() for line in _pairs(v, f"{prefix}.{k}" if prefix else str(k))]
+    if isinstance(value, list | tuple):
+        flat = all(not isinstance(v, dict | list | tuple) for v in value)
+        if flat:
+            return [(prefix, ", ".join(map(str, value)) or "–")]
+        return [line for i, v in enumerate(value) for line in _pairs(v, f"{prefix}[{i}]")]
+    return [(prefix, "–" if value is None or value == {} else str(value))]

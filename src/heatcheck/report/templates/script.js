@@ -1,0 +1,256 @@
+"use strict";
+(() => {
+  const DATA = JSON.parse(document.getElementById("data").textContent);
+  const $ = (selector, from = document) => from.querySelector(selector);
+  const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const SVG = "http://www.w3.org/2000/svg";
+
+  // Text from the run only ever becomes text nodes: nothing here parses HTML.
+  function make(tag, attributes = {}, ...children) {
+    const node = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children.filter((child) => child !== null && child !== undefined));
+    return node;
+  }
+  function draw(tag, attributes = {}, text = "") {
+    const node = document.createElementNS(SVG, tag);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.textContent = text;
+    return node;
+  }
+  function number(value, places) {
+    if (value === null || value === undefined) return "–";
+    const text = places === null ? value.toExponential(2) : value.toFixed(places);
+    return text.replace(/-/g, "−");
+  }
+
+  // Theme: the system's, until somebody chooses.
+  const root = document.documentElement;
+  const keep = (action) => { try { return action(window.localStorage); } catch { return null; } };
+  const chosen = keep((store) => store.getItem("heatcheck-theme"));
+  if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+  $("#theme").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    keep((store) => store.setItem("heatcheck-theme", root.dataset.theme));
+  });
+
+  // Models and metrics: one panel of each at a time.
+  function showCase(index) {
+    for (const panel of $$("[data-case]")) panel.hidden = panel.dataset.case !== String(index);
+  }
+  const pick = $("#case");
+  if (pick) {
+    pick.addEventListener("change", () => showCase(pick.value));
+    showCase(pick.value);
+  }
+  for (const list of $$('[role="tablist"]')) {
+    const tabs = $$('[role="tab"]', list);
+    const show = (chosen, focus) => {
+      for (const tab of tabs) {
+        const on = tab === chosen;
+        tab.setAttribute("aria-selected", String(on));
+        tab.tabIndex = on ? 0 : -1;
+        const panel = $(`[data-panel="${tab.dataset.tab}"]`);
+        panel.hidden = !on;
+        panel.setAttribute("role", "tabpanel");
+      }
+      if (focus) chosen.focus();
+    };
+    tabs.forEach((tab, i) => {
+      tab.addEventListener("click", () => show(tab));
+      tab.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (step) show(tabs[(i + step + tabs.length) % tabs.length], true);
+      });
+    });
+    show(tabs[0]);
+  }
+
+  // Where the reader is.
+  const links = new Map($$(".bar nav a").map((link) => [link.hash.slice(1), link]));
+  if ("IntersectionObserver" in window) {
+    const watch = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        for (const link of links.values()) link.classList.remove("here");
+        links.get(entry.target.id).classList.add("here");
+      }
+    }, { rootMargin: "-30% 0px -65% 0px" });
+    for (const id of links.keys()) watch.observe(document.getElementById(id));
+  }
+
+  // Tables sort by their cells' data-v; rows without a value stay last.
+  for (const table of $$("[data-sortable]")) {
+    const heads = $$("thead th", table);
+    heads.forEach((head, column) => {
+      const button = $(".sort", head);
+      button.addEventListener("click", () => {
+        const now = head.getAttribute("aria-sort");
+        const first = button.dataset.first === "down" ? "descending" : "ascending";
+        const way = now ? (now === "ascending" ? "descending" : "ascending") : first;
+        for (const other of heads) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", way);
+        const sign = way === "ascending" ? 1 : -1;
+        const value = (row) => row.cells[column].dataset.v;
+        const rows = $$("tbody tr", table);
+        rows.sort((a, b) => {
+          const x = value(a), y = value(b);
+          if (x === "" || y === "") return (x === "") - (y === "");
+          return sign * (column === 0 ? x.localeCompare(y) : Number(x) - Number(y));
+        });
+        $("tbody", table).append(...rows);
+      });
+    });
+  }
+
+  // One tooltip for everything.
+  const tip = $("#tip");
+  function showTip(event, ...lines) {
+    tip.replaceChildren(...lines.map(([left, right]) => make("div", {}, make("span", {}, left), right ? make("b", {}, right) : null)));
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    const x = Math.min(event.clientX + 14, innerWidth - box.width - 8);
+    const y = event.clientY + 16 + box.height > innerHeight ? event.clientY - box.height - 12 : event.clientY + 16;
+    tip.style.left = `${Math.max(x, 8)}px`;
+    tip.style.top = `${Math.max(y, 8)}px`;
+  }
+  const hideTip = () => { tip.hidden = true; };
+  for (const point of $$("[data-tip]")) {
+    point.addEventListener("pointermove", (event) => showTip(event, [point.dataset.tip, ""], [point.dataset.sub, ""]));
+    point.addEventListener("pointerleave", hideTip);
+  }
+
+  // Curves: values under the pointer, legend switches.
+  for (const figure of $$("[data-curves]")) {
+    const [c, k] = figure.dataset.curves.split(":").map(Number);
+    const metric = DATA.cases[c].metrics[k];
+    const { grid, means } = metric.curves;
+    const plot = $(".plot", figure);
+    const cross = $(".cross", figure);
+    const series = new Map($$(".series", figure).map((node) => [node.dataset.series, node]));
+    plot.addEventListener("pointermove", (event) => {
+      const box = plot.getBoundingClientRect();
+      const share = grid[0] + (grid.at(-1) - grid[0]) * Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+      let at = 0;
+      grid.forEach((value, i) => { if (Math.abs(value - share) < Math.abs(grid[at] - share)) at = i; });
+      const x = `${(100 * (grid[at] - grid[0])) / (grid.at(-1) - grid[0])}%`;
+      cross.setAttribute("x1", x);
+      cross.setAttribute("x2", x);
+      plot.classList.add("hovered");
+      const lines = Object.entries(means)
+        .filter(([row]) => !series.get(row).classList.contains("off"))
+        .map(([row, values]) => [DATA.cases[c].methods[row], values[at]])
+        .sort((a, b) => b[1] - a[1])
+        .slice(0, 14)
+        .map(([name, value]) => [name, number(value, 3)]);
+      showTip(event, [`${Math.round(100 * grid[at])} % removed`, ""], ...lines);
+    });
+    plot.addEventListener("pointerleave", () => { plot.classList.remove("hovered"); hideTip(); });
+    for (const button of $$(".legend button", figure)) {
+      const mine = series.get(button.dataset.series);
+      button.addEventListener("click", () => {
+        const off = mine.classList.toggle("off");
+        button.setAttribute("aria-pressed", String(!off));
+      });
+      button.addEventListener("pointerenter", () => { plot.classList.add("dimmed"); mine.classList.add("hot"); });
+      button.addEventListener("pointerleave", () => { plot.classList.remove("dimmed"); mine.classList.remove("hot"); });
+    }
+  }
+
+  // Exhibits: pictures and coloured tokens.
+  function exhibit(item, alt) {
+    if (!item) return null;
+    if (item.kind === "image") return make("img", { src: item.src, alt, width: item.width, height: item.height });
+    const line = make("p", { class: "tokens", dir: "auto" });
+    for (const [text, glued, level, special] of item.tokens) {
+      if (!glued) line.append(" ");
+      line.append(make("span", { class: `t${level}${special ? " special" : ""}` }, text));
+    }
+    if (item.cut) line.append(` … ${item.cut} more`);
+    return line;
+  }
+  const said = (sample) => Object.entries(sample.said).map(([word, text]) => `${word} ${text}`).join(" · ");
+
+  function strip(cell, metric) {
+    const [low, high] = [Math.min(...cell.strip), Math.max(...cell.strip)];
+    const node = draw("svg", { class: "strip", role: "img", "aria-label": "scores of all samples" });
+    node.append(draw("line", { class: "base", x1: 0, x2: "100%", y1: 16, y2: 16 }));
+    cell.strip.forEach((value, i) => {
+      const x = high > low ? 1 + (98 * (value - low)) / (high - low) : 50;
+      node.append(draw("circle", { cx: `${x}%`, cy: 16 + ((i * 7) % 5 - 2) * 2.6, r: 3.6 }));
+    });
+    node.append(draw("text", { x: 0, y: 42 }, number(low, metric.places)));
+    if (high > low) node.append(draw("text", { x: "100%", y: 42, "text-anchor": "end" }, number(high, metric.places)));
+    return node;
+  }
+
+  function drill(target, c, row, k) {
+    const here = DATA.cases[c];
+    const metric = here.metrics[k];
+    const cell = here.cells[`${row}:${k}`];
+    if (!cell) {
+      target.replaceChildren(make("p", { class: "empty" }, "This method has no score under this metric."));
+      return;
+    }
+    const one = ([id, score]) => {
+      const sample = here.samples[id];
+      const map = here.maps[`${row}:${id}`];
+      const text = (map || sample.input || {}).kind === "text";
+      const shown = text
+        ? exhibit(map || sample.input, "")
+        : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`));
+      return make("div", { class: "one" }, shown,
+        make("div", { class: "who" }, make("bdi", {}, sample.name), make("span", { class: "score" }, number(score, metric.places))),
+        make("span", { class: "about" }, said(sample)));
+    };
+    const list = (title, found) => (found.length
+      ? [make("h4", {}, title), make("div", { class: "row" }, ...found.map(one))] : []);
+    target.replaceChildren(
+      make("h4", {}, `All samples, ${metric.better} is better`), strip(cell, metric),
+      ...list("Best samples", cell.best), ...list("Worst samples", cell.worst));
+  }
+
+  const dialog = $("#dialog");
+  function open(title) {
+    $("#dialog-title").textContent = title;
+    dialog.showModal();
+    dialog.scrollTop = 0;
+    return $(".drill", dialog);
+  }
+  $("#dialog-close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+
+  for (const button of $$("[data-cell]")) {
+    button.addEventListener("click", () => {
+      const [c, row, k] = button.dataset.cell.split(":").map(Number);
+      drill(open(`${DATA.cases[c].methods[row]} · ${DATA.cases[c].metrics[k].name}`), c, row, k);
+    });
+  }
+  for (const box of $$("[data-drilled]")) {
+    const c = Number(box.dataset.drilled);
+    const choice = (what) => $(`[data-drill="${c}"][data-what="${what}"]`);
+    const refresh = () => drill(box, c, Number(choice("method").value), Number(choice("metric").value));
+    choice("method").addEventListener("change", refresh);
+    choice("metric").addEventListener("change", refresh);
+    refresh();
+  }
+  for (const figure of $$("[data-map]")) {
+    const [c, row, id] = figure.dataset.map.split(":").map(Number);
+    const here = DATA.cases[c];
+    const scores = () => here.metrics.map((metric, k) => [metric.name, number((here.scores[`${row}:${id}`] || [])[k], metric.places)]);
+    figure.addEventListener("pointermove", (event) => showTip(event, [here.methods[row], ""], ...scores()));
+    figure.addEventListener("pointerleave", hideTip);
+    const zoom = () => {
+      hideTip();
+      const copy = (node) => (node ? make("div", {}, node.cloneNode(true)) : null);
+      const input = $(".input img", figure.parentElement);
+      const list = make("dl", { class: "facts" }, ...scores().map(([name, score]) => make("div", {}, make("dt", {}, name), make("dd", {}, score))));
+      const map = $("img, .tokens", figure);
+      open(`${here.methods[row]} · ${here.samples[id].name}`).replaceChildren(
+        make("div", { class: "big" }, copy(input), copy(map)), make("h4", {}, "Scores of this map"), list);
+    };
+    figure.addEventListener("click", zoom);
+    figure.addEventListener("keydown", (event) => { if (event.key === "Enter") zoom(); });
+  }
+})();

@@ -1,0 +1,93 @@
+"""Numbers and foreign strings as a reader sees them."""
+
+import math
+import re
+from typing import Any
+
+from markupsafe import Markup
+
+_LONGEST = 2000
+# Controls, bidirectional overrides and lone surrogates: what can hide, reorder or break a page's text.
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]")
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
+
+
+def plain(text: str) -> str:
+    r"""A foreign string with nothing unseen in it: such characters are spelled out, and its length is bounded.
+
+    Example:
+        >>> plain("cat\u202egnp.exe")
+        'cat\\u202egnp.exe'
+    """
+    shown = _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    if len(shown) <= _LONGEST:
+        return shown
+    return f"{shown[:_LONGEST]}… (+{len(shown) - _LONGEST} characters)"
+
+
+def clean(value: Any) -> Any:
+    """A JSON value that any parser accepts: strings made plain (`Markup` is our own), numbers to six digits, NaN as null."""
+    if isinstance(value, Markup):
+        return str(value)
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, bool) or value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {plain(str(k)): clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(v) for v in value]
+    return plain(str(value))
+
+
+def brief(name: str) -> str:
+    """A sample's name; a digest is cut to what still tells it apart."""
+    return name[:10] if _DIGEST.fullmatch(name) else name
+
+
+def decimals(scale: float) -> int | None:
+    """How many decimals show three digits of numbers about as large as `scale`; None for scientific notation."""
+    if not math.isfinite(scale) or scale == 0:
+        return 3
+    places = 2 - math.floor(math.log10(abs(scale)))
+    return max(places, 0) if -4 <= places <= 6 else None
+
+
+def number(value: float | None, places: int | None = 3) -> str:
+    """A number with a true minus sign; a dash where there is none.
+
+    Example:
+        >>> number(-0.12345), number(None)
+        ('−0.123', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    text = f"{value:.2e}" if places is None else f"{value:.{places}f}"
+    if not text.strip("-0."):
+        text = text.removeprefix("-")
+    return text.replace("-", "−")
+
+
+def count(value: float | None) -> str:
+    """A count or a duration in a few characters: 950, 12.4k, 3.1M."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            size = value / (1e3 if unit == "k" else limit)
+            return f"{size:.3g}{unit}"
+    return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
+
+
+def rank(value: float | None) -> str:
+    """A rank: whole, or with a half for ties."""
+    return "–" if value is None else f"{value:.3g}"
+
+
+def p_value(value: float | None) -> str:
+    """A p-value as papers print it."""
+    if value is None:
+        return "–"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

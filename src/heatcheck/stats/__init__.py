@@ -1,0 +1,32 @@
+"""Means, intervals, ranks and tests, on stored scores: no model, no torch, no file."""
+
+from heatcheck.stats.agreement import agreement, concordance, kendall_tau, kendall_w, spearman
+from heatcheck.stats.intervals import bca, bootstrap_indices, resampled_means
+from heatcheck.stats.leaderboard import leaderboard, not_better_than_random, overall
+from heatcheck.stats.paired import differences, holm, sign_flip, wins_share
+from heatcheck.stats.ranks import rank_of
+from heatcheck.stats.separation import auroc, eta_squared, separation
+from heatcheck.stats.table import Facts
+
+__all__ = [
+    "Facts",
+    "agreement",
+    "auroc",
+    "bca",
+    "bootstrap_indices",
+    "concordance",
+    "differences",
+    "eta_squared",
+    "holm",
+    "kendall_tau",
+    "kendall_w",
+    "leaderboard",
+    "not_better_than_random",
+    "overall",
+    "rank_of",
+    "resampled_means",
+    "separation",
+    "sign_flip",
+    "spearman",
+    "wins_share",
+]

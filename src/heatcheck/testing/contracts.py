@@ -1,0 +1,86 @@
+"""The whole contract of a unit, for a plain call or as pytest cases."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heatcheck import catalogue
+from heatcheck.methods.base import Method
+from heatcheck.metrics.base import Metric
+from heatcheck.testing.method_checks import method_checks
+from heatcheck.testing.metric_checks import metric_checks, metric_skips
+from heatcheck.testing.models import Toy
+
+
+def check_method(method: Method | str, models: Sequence[Toy] | None = None) -> None:
+    """Run every check that a method's declaration calls for; the first broken promise raises AssertionError.
+
+    Args:
+        method: the method, or its spec.
+        models: toys to check it on; pictures and texts of our own if none are given.
+    """
+    _run(catalogue.build("method", method), models)
+
+
+def check_metric(metric: Metric | str, models: Sequence[Toy] | None = None) -> None:
+    """Run every check that a metric's declaration calls for; the first broken promise raises AssertionError.
+
+    Args:
+        metric: the metric, or its spec.
+        models: toys to check it on, whose contributions add up; pictures and texts of our own if none are given.
+    """
+    _run(catalogue.build("metric", metric), models)
+
+
+def _run(unit: Method | Metric, models: Sequence[Toy] | None) -> None:
+    skips = skipped_checks(unit)
+    for check in checks_for(unit):
+        if check.__name__ in skips:
+            continue
+        try:
+            check(unit, models)
+        except AssertionError as broken:
+            raise AssertionError(f"{check.__name__}: {broken}") from None
+
+
+def checks_for(unit: Method | Metric) -> list[Callable[..., None]]:
+    """The checks that a unit's declaration calls for."""
+    return method_checks(unit) if isinstance(unit, Method) else metric_checks(unit)
+
+
+def skipped_checks(unit: Method | Metric) -> dict[str, str]:
+    """Names of checks that say nothing about this unit, each with the reason."""
+    return {} if isinstance(unit, Method) else metric_skips(unit)
+
+
+def contract_cases(*units: Method | Metric) -> list[Any]:
+    """Units × checks as `pytest.param`s `(unit, check)` with readable ids; skipped ones carry their reason."""
+    import pytest
+
+    return [
+        pytest.param(
+            unit,
+            check,
+            id=f"{unit.name}-{check.__name__.removeprefix('check_')}",
+            marks=[pytest.mark.skip(reason=reason)] if (reason := skipped_checks(unit).get(check.__name__)) else [],
+        )
+        for unit in units
+        for check in checks_for(unit)
+    ]
+
+
+def contract_tests(unit: Method | Metric | str) -> Callable[..., None]:
+    """A pytest test with one case per check: `test_contract = contract_tests(MyMethod())`.
+
+    A string is a spec of a method, or of a metric if no method has its id.
+    """
+    import pytest
+
+    if isinstance(unit, str):
+        kind = "method" if catalogue.parse(unit).id in catalogue.entries("method") else "metric"
+        unit = catalogue.build(kind, unit)
+
+    @pytest.mark.parametrize(("unit", "check"), contract_cases(unit))
+    def test_contract(unit: Method | Metric, check: Callable[..., None]) -> None:
+        check(unit)
+
+    return test_contract

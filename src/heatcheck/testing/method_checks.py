@@ -1,0 +1,453 @@
+"""The contract of attribution methods, one named check per promise."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heatcheck import catalogue
+from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.methods.base import Method
+from heatcheck.models.base import CallableExplained, Explained
+from heatcheck.testing import models as toys
+from heatcheck.testing.models import Toy
+from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
+from heatcheck.testing.watch import Broken, counting, failing_at, global_randomness, global_seed, unchanged
+from heatcheck.types import OK, Attribution, Batch, Inputs, NotApplicable
+
+Models = Sequence[Toy]
+
+
+@cache
+def method_models() -> tuple[Toy, ...]:
+    """The toys on which every method is checked: pictures and texts, with and without feature maps."""
+    return toys.gap_linear(), toys.additive(), toys.one_head_attention(), toys.bag_of_words()
+
+
+def scenes(method: Method, models: Models | None) -> Iterator[tuple[Toy, Batch]]:
+    """The toys that the method applies to, with samples; it must apply to one."""
+    chosen = models or method_models()
+    reasons = {model: reason_against(method, model) for model in chosen}
+    told = "; ".join(f"{model.name}: {reason}" for model, reason in reasons.items())
+    assert None in reasons.values(), f"{method.name} applies to none of the toy models ({told})"
+    for model in chosen:
+        if reasons[model] is None:
+            yield model, toy_batch(model, 3)
+
+
+@lru_cache(maxsize=64)
+def reason_against(method: Method, model: Toy) -> str | None:
+    """Why the method does not apply to the toy; None if it does."""
+    try:
+        method(probe_for(model), toy_batch(model, 1))
+    except NotApplicable as reason:
+        return str(reason)
+    return None
+
+
+def fresh(method: Method, model: Explained, batch: Batch, *, forward: int = 4, backward: int = 4) -> Attribution:
+    """The method's maps from a probe that nobody has used."""
+    return method(probe_for(model, forward=forward, backward=backward), batch)
+
+
+def same(a: Tensor, b: Tensor, who: str, what: str) -> None:
+    """Fail unless two maps agree in every bit."""
+    if not torch.equal(a, b):
+        raise AssertionError(f"{who}: {what}; the largest difference is {_gap(a, b):.3g}")
+
+
+def near(a: Tensor, b: Tensor, who: str, what: str, tolerance: float) -> None:
+    """Fail unless two maps agree within `tolerance` of their largest value."""
+    scale = float(b.abs().max().clamp_min(1e-12))
+    gap = _gap(a, b)
+    if not gap <= tolerance * scale:
+        raise AssertionError(f"{who}: {what}; the largest difference is {gap:.3g} where values reach {scale:.3g}")
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).abs().max()) if a.shape == b.shape else float("nan")
+
+
+# -- promises that every method makes ----------------------------------------------------------------------------
+
+
+def check_same_answer_twice(method: Method, models: Models | None = None) -> None:
+    """Asked again, a method says the same, bit for bit."""
+    for model, batch in scenes(method, models):
+        first, second = fresh(method, model, batch), fresh(method, model, batch)
+        same(first.values, second.values, f"{method.name} on {model.name}", "two runs gave different maps")
+
+
+def check_batch_size_irrelevant(method: Method, models: Models | None = None) -> None:
+    """Calls of 1, 3 or 8 inputs give the same maps up to rounding."""
+    for model, batch in scenes(method, models):
+        reference = fresh(method, model, batch).values
+        for size in (1, 3, 8):
+            values = fresh(method, model, batch, forward=size, backward=size).values
+            near(values, reference, f"{method.name} on {model.name}", f"calls of {size} gave other maps", 1e-8)
+
+
+def check_order_and_neighbours_irrelevant(method: Method, models: Models | None = None) -> None:
+    """Sample order, batch neighbours and questions asked before change no bit of a map."""
+    for model, batch in scenes(method, models):
+        who = f"{method.name} on {model.name}"
+        n = len(batch)
+        reference = fresh(method, model, batch).values
+        backwards = list(reversed(range(n)))
+        same(fresh(method, model, batch.take(backwards)).values.flip(0), reference, who, "sample order changed a map")
+        for i in range(n):
+            alone = fresh(method, model, batch.take([i])).values
+            same(alone, reference[i : i + 1], who, f"sample {i} alone has another map than among neighbours")
+        used = probe_for(model)
+        method(used, replace(batch, target=(batch.target + 1) % 2))
+        same(method(used, batch).values, reference, who, "maps of another target, made before, changed these")
+        same(method(used, batch).values, reference, who, "shared answers changed a map")
+
+
+def check_model_untouched(method: Method, models: Models | None = None) -> None:
+    """Weights, hooks, modes, flags and inputs are as before, also when the model fails in the middle."""
+    for model, batch in scenes(method, models):
+        who = f"{method.name} on {model.name}"
+        with unchanged(model, batch, who), counting(model) as calls:
+            fresh(method, model, batch)
+        for call in sorted({1, len(calls)}) if calls else ():
+            with unchanged(model, batch, f"{who}, broken at call {call},"), failing_at(model, call):
+                try:
+                    fresh(method, model, batch)
+                except Broken:
+                    continue
+            raise AssertionError(f"{who} swallowed the model's exception at call {call}")
+
+
+def check_global_rng_untouched(method: Method, models: Models | None = None) -> None:
+    """The global generators are neither moved nor listened to."""
+    for model, batch in scenes(method, models):
+        who = f"{method.name} on {model.name}"
+        before = global_randomness()
+        reference = fresh(method, model, batch).values
+        assert global_randomness() == before, f"{who} drew from a global random generator"
+        with global_seed(12345):
+            same(fresh(method, model, batch).values, reference, who, "the global seed changed a map")
+
+
+def check_finite_and_shaped(method: Method, models: Models | None = None) -> None:
+    """One finite map per sample that can be carried to sites, with its target and an honest `signed`."""
+    for model, batch in scenes(method, models):
+        who = f"{method.name} on {model.name}"
+        got = fresh(method, model, batch)
+        assert got.values.is_floating_point(), f"{who} gave {got.values.dtype} maps"
+        assert not got.values.requires_grad, f"{who} gave maps that still carry a graph"
+        assert bool(torch.isfinite(got.values).all()), f"{who} gave values that are not finite"
+        assert got.status == (OK,) * len(batch), f"{who} gave the statuses {got.status}"
+        assert got.target is not None and torch.equal(got.target, batch.target), f"{who} names other targets"
+        sites = model.domain.layout(got.values, batch.x, got.interpolation)
+        expected = tuple(model.domain.deletable(batch.x).shape)
+        assert tuple(sites.shape) == expected, f"{who}: maps {tuple(got.values.shape)} do not carry to {expected} sites"
+        low = float(got.values.min())
+        assert got.signed or low >= 0, f"{who} says that its maps are unsigned, but one has {low:.3g}"
+
+
+def check_float32_near_float64(method: Method, models: Models | None = None) -> None:
+    """Single precision gives the maps of double precision to three digits."""
+    for model, batch in scenes(method, models):
+        reference = fresh(method, model, batch).values
+        single = model.with_network(lambda net: net.float(), f"{model.name} in float32")
+        x = Inputs({k: v.float() if v.is_floating_point() else v for k, v in batch.x.tensors.items()})
+        values = fresh(method, single, replace(batch, x=x)).values
+        near(values, reference, f"{method.name} on {model.name}", "float32 gave other maps than float64", 2e-3)
+
+
+def check_reasoned_skip(method: Method, models: Models | None = None) -> None:
+    """Where a method does not apply it says so and why, and it applies wherever it claims to."""
+    uses = set(method.facts.get("uses", ()))
+    for model in models or method_models():
+        batch = toy_batch(model, 1)
+        box = CallableExplained(_black_box(model), f"{model.name} as a black box", model.domain)
+        claims = model.domain.modality in method.facts.get("on", ())
+        _applies(method, box, _in_single_precision(batch), expected=claims and not uses)
+        if not uses - {"gradient"}:
+            _applies(method, model, batch, expected=claims)
+        elif not claims:
+            _applies(method, model, batch, expected=False)
+
+
+def _black_box(model: Toy) -> Callable[[Tensor], Tensor]:
+    def function(leaf: Tensor) -> Tensor:
+        with torch.no_grad():
+            if leaf.ndim == 3:
+                attention = torch.ones(leaf.shape[:2], dtype=torch.long)
+                out: Tensor = model.module()(leaf.to(model.dtype), attention)
+                return out
+            out = model.module()(leaf.to(model.dtype))
+            return out
+
+    return function
+
+
+def _in_single_precision(batch: Batch) -> Batch:
+    return replace(batch, x=Inputs({k: v.float() if v.is_floating_point() else v for k, v in batch.x.tensors.items()}))
+
+
+def _applies(method: Method, model: Explained, batch: Batch, *, expected: bool) -> None:
+    who = f"{method.name} on {model.name}"
+    try:
+        method(probe_for(model), batch)
+    except NotApplicable as reason:
+        assert len(str(reason)) > 10, f"{who} does not apply, for the reason {str(reason)!r}; say why"
+        assert not expected, f"{who} should apply by what it declares, but says: {reason}"
+        return
+    assert expected, f"{who} ran although it declares on={method.facts.get('on')}, uses={method.facts.get('uses')}"
+
+
+def check_passes_predicted(method: Method, models: Models | None = None) -> None:
+    """`asks` and `passes` together foretell what the probe counts."""
+    for model, batch in scenes(method, models):
+        unit = method.resolve(model.domain)
+        probe = probe_for(model)
+        unit(probe, batch)
+        forwards = backwards = 0
+        for i in range(len(batch)):
+            shape = Shape(model.domain, batch.x.take(torch.tensor([i])))
+            more = passes_of(unit.asks(shape), unit.passes(shape))
+            forwards, backwards = forwards + more[0], backwards + more[1]
+        counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)
+        assert counted == foretold, (
+            f"{method.name} on {model.name} foretold {foretold} forward and backward passes for {len(batch)} samples, "
+            f"the probe counted {counted}"
+        )
+
+
+def check_repr_rebuilds(method: Method, models: Models | None = None) -> None:
+    """A method's name, as given and as resolved, builds an equal method."""
+    _rebuilds("method", method)
+    for model in models or method_models():
+        if model.domain.modality in method.facts.get("on", ()):
+            _rebuilds("method", method.resolve(model.domain))
+
+
+def _rebuilds(kind: str, unit: Any) -> None:
+    again = catalogue.build(kind, unit.name)
+    assert again == unit, f"{kind} {unit.name} rebuilt from its name is {again.params()}, not {unit.params()}"
+    assert hash(again) == hash(unit), f"{kind} {unit.name} rebuilt from its name hashes differently"
+    assert repr(unit) == unit.name, f"{kind} {unit.name} prints as {unit!r}"
+
+
+# -- promises that a method declares -----------------------------------------------------------------------------
+
+
+def check_complete(method: Method, models: Models | None = None) -> None:
+    """`complete`: a map sums to the output minus the output of the deleted input."""
+    chosen = models or (toys.linear(), toys.additive(), toys.bias_free_relu(), toys.bag_of_words())
+    for model, batch in scenes(method, chosen):
+        unit = method.resolve(model.domain)
+        params = unit.params()
+        fill = next((params[k] for k in ("baseline", "fill") if k in params), "zero")
+        probe = probe_for(model)
+        total = model.domain.layout(unit(probe, batch).values, batch.x, "nearest").double().sum(1)
+        drop = probe.clean(batch).read(unit.output) - probe.deleted(batch, str(fill)).read(unit.output)
+        near(total, drop, f"{method.name} on {model.name}", "maps do not sum to f(x) - f(deleted x)", 1e-6)
+
+
+def check_dummy(method: Method, models: Models | None = None) -> None:
+    """`dummy`: what the model ignores gets nothing."""
+    for model, dead in (_half_blind_picture(), _deaf_text()):
+        for _, batch in _where_it_applies(method, model):
+            got = fresh(method, model, batch)
+            sites = model.domain.layout(got.values, batch.x, got.interpolation)
+            ignored = dead(batch.x)
+            worst = float(sites[ignored].abs().max())
+            scale = float(sites.abs().max())
+            assert worst <= 1e-8 * scale, (
+                f"{method.name} on {model.name}: a site that the model ignores got {worst:.3g} where values reach {scale:.3g}"
+            )
+
+
+def _half_blind_picture() -> tuple[Toy, Callable[[Inputs], Tensor]]:
+    def blind(net: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            net.get_submodule("1").get_parameter("weight").reshape(-1, 3, 8, 8)[..., :4] = 0
+        return net
+
+    def dead(x: Inputs) -> Tensor:
+        left = torch.zeros(8, 8, dtype=torch.bool)
+        left[:, :4] = True
+        return left.flatten().expand(len(x), -1)
+
+    return toys.linear().with_network(blind, "a linear model blind on the left"), dead
+
+
+def _deaf_text() -> tuple[Toy, Callable[[Inputs], Tensor]]:
+    model = toys.bag_of_words()
+    deaf = range(toys.FIRST_WORD, toys.FIRST_WORD + 12)
+
+    def deafen(net: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            net.get_parameter("embed.weight")[list(deaf)] = 0
+        return net
+
+    def dead(x: Inputs) -> Tensor:
+        return (x["ids"] >= deaf.start) & (x["ids"] < deaf.stop)
+
+    return model.with_network(deafen, "a bag of words with dead words"), dead
+
+
+def _where_it_applies(method: Method, *models: Toy) -> Iterator[tuple[Toy, Batch]]:
+    for model in models:
+        if model.domain.modality in method.facts.get("on", ()):
+            yield model, toy_batch(model, 3)
+
+
+class Sum(nn.Module):
+    """A weighted sum of two networks of one kind."""
+
+    def __init__(self, f: nn.Module, g: nn.Module, alpha: float, beta: float) -> None:
+        super().__init__()
+        self.f, self.g, self.alpha, self.beta = f, g, alpha, beta
+        if hasattr(f, "embed"):
+            self.embed = f.embed
+
+    def forward(self, *args: Tensor) -> Tensor:
+        out: Tensor = self.alpha * self.f(*args) + self.beta * self.g(*args)
+        return out
+
+
+def check_linear(method: Method, models: Models | None = None) -> None:
+    """`linear`: the map of a weighted sum of models is the weighted sum of their maps (explaining the logit)."""
+    method = replace(method, output="logit")
+    for make in (toys.bias_free_relu, toys.one_head_attention):
+        f, g = make(), make(seed=1)
+        twin = f.with_network(lambda net, g=g: _with_embedding_of(net, g.module()), "g")  # type: ignore[misc]
+        both = f.with_network(lambda net, twin=twin: Sum(net, twin.module(), 1.5, -0.5), "1.5f - 0.5g")  # type: ignore[misc]
+        for _, batch in _where_it_applies(method, f):
+            parts = 1.5 * fresh(method, f, batch).values - 0.5 * fresh(method, twin, batch).values
+            near(
+                fresh(method, both, batch).values, parts, f"{method.name} on {f.name}", "not linear in the model", 1e-8
+            )
+
+
+def _with_embedding_of(own: nn.Module, other: nn.Module) -> nn.Module:
+    """`other`, reading embeddings as `own` does, so that both share a leaf space."""
+    twin = copy.deepcopy(other)
+    if hasattr(own, "embed"):
+        twin.embed = own.embed
+    return twin
+
+
+def check_implementation_invariant(method: Method, models: Models | None = None) -> None:
+    """`implementation_invariant`: two networks that compute the same function get the same map."""
+    for model, last in (
+        (toys.gap_linear(), "4"),
+        (toys.bias_free_relu(), "5"),
+        (toys.one_head_attention(), "classify"),
+    ):
+        other = model.with_network(lambda net, last=last: _split(net, last), f"{model.name} split")  # type: ignore[misc]
+        for _, batch in _where_it_applies(method, model):
+            a, b = fresh(method, model, batch).values, fresh(method, other, batch).values
+            near(b, a, f"{method.name} on {model.name}", "an equal network, written otherwise, got another map", 1e-8)
+
+
+def _split(network: nn.Module, last: str) -> nn.Module:
+    """The same function with its last linear layer written as two."""
+    layer = network.get_submodule(last)
+    weight, bias = layer.get_parameter("weight"), dict(layer.named_parameters()).get("bias")
+    rng = torch.Generator().manual_seed(7)
+    turn, _ = torch.linalg.qr(torch.randn(weight.shape[0], weight.shape[0], generator=rng, dtype=torch.float64))
+    first = nn.Linear(weight.shape[1], weight.shape[0], bias=False).to(weight.dtype)
+    second = nn.Linear(weight.shape[0], weight.shape[0], bias=bias is not None).to(weight.dtype)
+    with torch.no_grad():
+        first.weight.copy_(turn @ weight)
+        second.weight.copy_(turn.T)
+        if bias is not None:
+            second.bias.copy_(bias)
+    network.set_submodule(last, nn.Sequential(first, second))
+    return network
+
+
+def check_symmetric(method: Method, models: Models | None = None) -> None:
+    """`symmetric`: exchanging inputs that the model treats alike exchanges their shares."""
+    picture = toys.linear().with_network(_same_on_both_sides, "a linear model alike on both sides")
+    text = toys.additive_text()
+    for model, swap in ((picture, _swap_sides), (text, _swap_words)):
+        for _, batch in _where_it_applies(method, model):
+            swapped = replace(
+                batch_of(model, Inputs({k: swap(v) for k, v in batch.x.tensors.items()})), target=batch.target
+            )
+            a, b = fresh(method, model, batch).values, fresh(method, model, swapped).values
+            near(b, swap(a), f"{method.name} on {model.name}", "equal inputs that change places get other shares", 1e-8)
+
+
+def _same_on_both_sides(network: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        weight = network.get_submodule("1").get_parameter("weight").reshape(-1, 3, 8, 8)
+        weight[..., 4:] = weight[..., :4]
+    return network
+
+
+def _swap_sides(values: Tensor) -> Tensor:
+    return values.roll(values.shape[-1] // 2, -1)
+
+
+def _swap_words(values: Tensor) -> Tensor:
+    order = [0, 2, 1, *range(3, values.shape[1])]
+    return values[:, order]
+
+
+def check_nonnegative(method: Method, models: Models | None = None) -> None:
+    """`nonnegative`: no value lies below zero."""
+    for model, batch in scenes(method, models):
+        low = float(fresh(method, model, batch).values.min())
+        assert low >= 0, f"{method.name} on {model.name} claims nonnegative maps, but gave {low:.3g}"
+
+
+def check_target_free(method: Method, models: Models | None = None) -> None:
+    """`target_free`: the map is the same whatever class it explains."""
+    for model, batch in scenes(method, models):
+        other = replace(batch, target=1 - batch.target.clamp(0, 1))
+        a, b = fresh(method, model, batch).values, fresh(method, model, other).values
+        same(a, b, f"{method.name} on {model.name}", "claims not to depend on the target, but does")
+
+
+def check_gradient_on_linear(method: Method, models: Models | None = None) -> None:
+    """`gradient_on_linear`: on a linear model the map is the weights."""
+    model = toys.linear()
+    method = replace(method, output="logit")
+    for _, batch in _where_it_applies(method, model):
+        weights = model.domain.reduce(toys.weights_of(model.module(), batch.x, batch.target), method.reduction)
+        values = fresh(replace(method, post="none"), model, batch).values
+        near(values, weights, f"{method.name} on {model.name}", "the map is not the weights", 1e-8)
+
+
+GENERAL = (
+    check_same_answer_twice,
+    check_batch_size_irrelevant,
+    check_order_and_neighbours_irrelevant,
+    check_model_untouched,
+    check_global_rng_untouched,
+    check_finite_and_shaped,
+    check_float32_near_float64,
+    check_reasoned_skip,
+    check_passes_predicted,
+    check_repr_rebuilds,
+)
+CLAIMED = {
+    "complete": check_complete,
+    "dummy": check_dummy,
+    "linear": check_linear,
+    "implementation_invariant": check_implementation_invariant,
+    "symmetric": check_symmetric,
+    "nonnegative": check_nonnegative,
+    "target_free": check_target_free,
+    "gradient_on_linear": check_gradient_on_linear,
+}
+
+
+def method_checks(method: Method) -> list[Callable[..., None]]:
+    """The checks a method must pass: those for all, and one for each property it declares."""
+    claims = method.facts.get("properties", ())
+    unknown = sorted(set(claims) - set(CLAIMED))
+    assert not unknown, f"{method.name} declares {unknown}; properties that can be checked are {sorted(CLAIMED)}"
+    return [*GENERAL, *(CLAIMED[name] for name in claims)]

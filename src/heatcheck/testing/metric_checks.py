@@ -1,0 +1,411 @@
+"""The contract of metrics, one named check per promise."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from heatcheck import catalogue
+from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.engine.probe import Probe
+from heatcheck.metrics.base import Maps, Metric
+from heatcheck.testing import models as toys
+from heatcheck.testing.method_checks import Models, _rebuilds
+from heatcheck.testing.models import Toy
+from heatcheck.testing.scenes import changed_maps, probe_for, take_maps, toy_batch, toy_maps
+from heatcheck.testing.watch import global_randomness, global_seed, unchanged
+from heatcheck.types import OK, Batch, NotApplicable, Scores
+
+KINDS = ("oracle", "random", "random-b", "anti_oracle")
+EXPLAINERS = ("saliency", "input_x_gradient")
+"""Methods whose maps are scored where a metric explains again; one gradient each."""
+
+
+@cache
+def metric_models() -> tuple[Toy, ...]:
+    """The toys on which every metric is checked; what their units are worth is known."""
+    return toys.additive(), toys.additive_text()
+
+
+def needs(metric: Metric) -> set[str]:
+    """What the metric declares that it needs besides inputs and maps."""
+    return set(metric.facts.get("needs", ()))
+
+
+def explains_again(metric: Metric, shape: Shape) -> bool:
+    """Whether it asks the methods for more maps."""
+    return "method" in needs(metric) or metric.again(shape) > 0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A metric, a toy, its samples and their maps, ready to be scored."""
+
+    metric: Metric
+    model: Toy
+    batch: Batch
+    maps: Maps
+
+    @property
+    def who(self) -> str:
+        """For messages."""
+        return f"{self.metric.name} on {self.model.name}"
+
+    def scores(self, probe: Probe | None = None) -> Scores:
+        """The metric's scores, from a fresh probe unless one is given."""
+        if not self.metric.across_models:
+            return self.metric(probe or probe_for(self.model), self.batch, self.maps)
+        other = Maps(
+            [replace(a, values=a.values.flip(-1) + a.values) for a in self.maps.items], self.maps.domain, self.batch
+        )
+        unit = self.metric.resolve(self.model.domain)
+        both = unit.score_models({"a": self.batch, "b": self.batch}, {"a": self.maps, "b": other})
+        return unit.settled(both["a"], self.maps)
+
+    def take(self, rows: Sequence[int]) -> "Scene":
+        """Some of the samples."""
+        maps = take_maps(self.maps, rows)
+        return replace(self, batch=maps.batch, maps=maps)
+
+    def only(self, which: Sequence[int]) -> "Scene":
+        """Some of the methods."""
+        return replace(self, maps=self.maps.only(which))
+
+    def with_maps(self, maps: Maps) -> "Scene":
+        """The same samples under other maps."""
+        return replace(self, maps=maps)
+
+
+def scenes(metric: Metric, models: Models | None, n: int = 3, *, kinds: Sequence[str] = KINDS) -> Iterator[Scene]:
+    """The toys of the modalities that the metric declares, with samples and maps."""
+    found = [m for m in models or metric_models() if m.domain.modality in metric.facts["on"]]
+    assert found, f"{metric.name} is declared on {metric.facts['on']}, for which no toy was given"
+    for model in found:
+        batch = toy_batch(model, n)
+        unit = metric.resolve(model.domain)
+        maps = toy_maps(model, batch, kinds)
+        if explains_again(unit, Shape(model.domain, batch.x.take(slice(0, 1)))):
+            explainers = [catalogue.build("method", e).resolve(model.domain) for e in EXPLAINERS]
+            maps = Maps([e(probe_for(model), batch) for e in explainers], model.domain, batch, explainers)
+        yield Scene(metric, model, batch, maps)
+
+
+def same(a: Scores, b: Scores, who: str, what: str) -> None:
+    """Fail unless two sets of scores agree in every bit and status."""
+    if not torch.equal(a.value.nan_to_num(123.0), b.value.nan_to_num(123.0)) or a.status != b.status:
+        raise AssertionError(f"{who}: {what}; {a.value.tolist()} {a.status}, then {b.value.tolist()} {b.status}")
+
+
+def rows(scores: Scores, methods: Sequence[int], samples: Sequence[int]) -> Scores:
+    """The scores of some methods and samples, in the given order."""
+    value = scores.value[list(methods)][:, list(samples)]
+    return Scores(value, tuple(tuple(scores.status[m][b] for b in samples) for m in methods))
+
+
+# -- promises that every metric makes ----------------------------------------------------------------------------
+
+
+def check_same_answer_twice(metric: Metric, models: Models | None = None) -> None:
+    """Asked again, a metric says the same, bit for bit."""
+    for scene in scenes(metric, models):
+        same(scene.scores(), scene.scores(), scene.who, "two runs gave different scores")
+
+
+def check_batch_size_irrelevant(metric: Metric, models: Models | None = None) -> None:
+    """Calls of 1, 3 or 8 inputs give the same scores up to rounding."""
+    for scene in scenes(metric, models):
+        reference = scene.scores()
+        for size in (1, 3, 8):
+            got = scene.scores(probe_for(scene.model, forward=size, backward=size))
+            _near(got.value, reference.value, scene.who, f"calls of {size} gave other scores")
+
+
+def check_order_and_neighbours_irrelevant(metric: Metric, models: Models | None = None) -> None:
+    """Sample order, batch neighbours, other methods and questions asked before change no bit of a score."""
+    for scene in scenes(metric, models):
+        n, m = len(scene.batch), len(scene.maps)
+        reference = scene.scores()
+        turned = list(reversed(range(n)))
+        same(scene.take(turned).scores(), rows(reference, range(m), turned), scene.who, "sample order changed a score")
+        for i in range(n):
+            got = scene.take([i]).scores()
+            same(got, rows(reference, range(m), [i]), scene.who, f"sample {i} alone has another score than in a batch")
+        for j in range(m):
+            got = scene.only([j]).scores()
+            same(got, rows(reference, [j], range(n)), scene.who, f"map {j} alone has another score than beside others")
+        swapped = list(reversed(range(m)))
+        same(scene.only(swapped).scores(), rows(reference, swapped, range(n)), scene.who, "map order changed a score")
+        used = probe_for(scene.model)
+        catalogue.build("metric", "sds")(used, scene.batch, scene.maps)
+        same(scene.scores(used), reference, scene.who, "questions that others asked changed a score")
+        same(scene.scores(used), reference, scene.who, "shared answers changed a score")
+
+
+def check_shape_and_status(metric: Metric, models: Models | None = None) -> None:
+    """Scores are `[methods, samples]`, NaN exactly where a status says why, with curves to match."""
+    for scene in scenes(metric, models, kinds=(*KINDS, "constant")):
+        _check_settled(scene, scene.scores())
+
+
+def _check_settled(scene: Scene, got: Scores) -> None:
+    m, b = len(scene.maps), len(scene.batch)
+    assert tuple(got.value.shape) == (m, b), (
+        f"{scene.who} gave {tuple(got.value.shape)} scores for {m} maps, {b} samples"
+    )
+    assert [len(row) for row in got.status] == [b] * m, f"{scene.who}: one status per map and sample, not {got.status}"
+    for j in range(m):
+        for i in range(b):
+            value, status = float(got.value[j, i]), got.status[j][i]
+            finite = value - value == 0
+            assert finite == (status == OK), f"{scene.who}: score {value} has the status {status!r}"
+            assert status == OK or ": " in status, f"{scene.who}: the status {status!r} gives no reason"
+    if got.curve is not None:
+        assert got.curve.shape[:2] == (m, b), f"{scene.who}: curves {tuple(got.curve.shape)} for {m} maps, {b} samples"
+        k = got.curve.shape[2]
+        assert len(got.share) == k, f"{scene.who}: {len(got.share)} shares for curves of {k} points"
+
+
+def check_inside_range(metric: Metric, models: Models | None = None) -> None:
+    """No score leaves the declared range."""
+    low, high = metric.facts["within"]
+    for scene in scenes(metric, models, 6, kinds=(*KINDS, "constant")):
+        value = scene.scores().value
+        value = value[~value.isnan()]
+        for bound, broken in ((low, lambda v, b: v < b - 1e-9), (high, lambda v, b: v > b + 1e-9)):
+            if bound is not None:
+                assert not bool(broken(value, bound).any()), (
+                    f"{scene.who} is declared within ({low}, {high}), but scores lie in "
+                    f"[{float(value.min()):.6g}, {float(value.max()):.6g}]"
+                )
+
+
+def check_constant_map_handled(metric: Metric, models: Models | None = None) -> None:
+    """A map without any information gets a finite score or a reason, never an exception."""
+    for scene in scenes(metric, models):
+        flat = changed_maps(scene.maps, torch.ones_like)
+        flat.explainers = scene.maps.explainers
+        _check_settled(scene.with_maps(flat), scene.with_maps(flat).scores())
+
+
+def check_failed_maps_keep_their_status(metric: Metric, models: Models | None = None) -> None:
+    """A map that failed stays failed, for its own reason, and harms nobody else."""
+    reason = "failed: broken on purpose"
+    for scene in scenes(metric, models):
+        first = scene.maps.items[0]
+        values = first.values.clone()
+        values[0] = torch.nan
+        broken = replace(first, values=values, status=(reason, *first.status[1:]))
+        maps = Maps([broken, *scene.maps.items[1:]], scene.maps.domain, scene.batch, scene.maps.explainers)
+        got, reference = scene.with_maps(maps).scores(), scene.scores()
+        _check_settled(scene, got)
+        assert got.status[0][0] == reason, f"{scene.who}: a failed map's status became {got.status[0][0]!r}"
+        rest, all_samples = range(1, len(maps)), range(len(scene.batch))
+        if not metric.across_models:
+            same(
+                rows(got, rest, all_samples),
+                rows(reference, rest, all_samples),
+                scene.who,
+                "a failed map harmed others",
+            )
+            others = range(1, len(scene.batch))
+            same(rows(got, [0], others), rows(reference, [0], others), scene.who, "a failed sample harmed others")
+
+
+def check_constant_model_handled(metric: Metric, models: Models | None = None) -> None:
+    """On a model that does not look, scores are finite or have a reason."""
+    blind = [m for m in (toys.constant(), _deaf()) if m.domain.modality in metric.facts["on"]]
+    for scene in scenes(metric, blind, kinds=("random", "random-b")):
+        _check_settled(scene, scene.scores())
+
+
+def _deaf() -> Toy:
+    """A text model that does not listen."""
+
+    def deafen(net: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            net.get_parameter("embed.weight").zero_()
+        return net
+
+    return toys.bag_of_words().with_network(deafen, "a constant text model")
+
+
+def check_model_untouched(metric: Metric, models: Models | None = None) -> None:
+    """Weights, hooks, modes, flags, inputs and maps are as before."""
+    for scene in scenes(metric, models):
+        before = [a.values.clone() for a in scene.maps.items]
+        with unchanged(scene.model, scene.batch, scene.who):
+            scene.scores()
+        for a, values in zip(scene.maps.items, before, strict=True):
+            assert torch.equal(a.values, values), f"{scene.who} changed the map {a.method} in place"
+
+
+def check_global_rng_untouched(metric: Metric, models: Models | None = None) -> None:
+    """The global generators are neither moved nor listened to."""
+    for scene in scenes(metric, models):
+        before = global_randomness()
+        reference = scene.scores()
+        assert global_randomness() == before, f"{scene.who} drew from a global random generator"
+        with global_seed(12345):
+            same(scene.scores(), reference, scene.who, "the global seed changed a score")
+
+
+def check_passes_predicted(metric: Metric, models: Models | None = None) -> None:
+    """`asks`, `passes` and `again` together foretell what the probe counts for one method."""
+    for scene in scenes(metric, models):
+        unit = metric.resolve(scene.model.domain)
+        one = replace(scene, metric=unit).only([0])
+        probe = probe_for(scene.model)
+        one.scores(probe)
+        forwards = backwards = 0
+        for i in range(len(scene.batch)):
+            shape = Shape(scene.model.domain, scene.batch.x.take(torch.tensor([i])))
+            more, again = passes_of(unit.asks(shape, one.maps.methods[0]), unit.passes(shape)), unit.again(shape)
+            forwards, backwards = forwards + more[0] + again, backwards + more[1] + again
+        counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)
+        assert counted == foretold, (
+            f"{scene.who} foretold {foretold} forward and backward passes for {len(scene.batch)} samples and one "
+            f"method of one gradient, the probe counted {counted}"
+        )
+
+
+def check_reasoned_skip(metric: Metric, models: Models | None = None) -> None:
+    """Where a metric does not apply, or lacks what it needs, it says so and names it."""
+    for model in models or metric_models():
+        batch = toy_batch(model, 1)
+        maps = toy_maps(model, batch, KINDS)
+        bare = replace(batch, references=(), label=torch.full_like(batch.label, -1))
+        if model.domain.modality not in metric.facts["on"]:
+            _refuses(metric, model, batch, maps, str(model.domain.modality))
+            continue
+        for need in sorted(needs(metric)):
+            if need.startswith("reference:") or need == "label":
+                word = need.removeprefix("reference:")
+                _refuses(metric, model, bare, Maps(maps.items, model.domain, bare), word)
+            if need == "method":
+                _refuses(metric, model, batch, maps, "method")
+
+
+def _refuses(metric: Metric, model: Toy, batch: Batch, maps: Maps, word: str) -> None:
+    try:
+        metric(probe_for(model), batch, maps)
+    except NotApplicable as reason:
+        assert word in str(reason), f"{metric.name} does not apply, but its reason does not name {word!r}: {reason}"
+        return
+    raise AssertionError(f"{metric.name} on {model.name} gave scores although it lacks {word!r}")
+
+
+def check_repr_rebuilds(metric: Metric, models: Models | None = None) -> None:
+    """A metric's name, as given and as resolved, builds an equal metric."""
+    _rebuilds("metric", metric)
+    for model in models or metric_models():
+        if model.domain.modality in metric.facts["on"]:
+            _rebuilds("metric", metric.resolve(model.domain))
+
+
+def check_direction(metric: Metric, models: Models | None = None) -> None:
+    """On a model whose units add up, the true map beats random maps, and these beat the map that is exactly wrong."""
+    sign = 1.0 if metric.higher_is_better else -1.0
+    for scene in scenes(metric, models, 16, kinds=("oracle", "random", "anti_oracle")):
+        right, any_map, wrong = (sign * scene.scores().value.nanmean(1)).tolist()
+        blind_to_sign = "sign" in metric.facts["invariant"]
+        assert right > any_map, (
+            f"{scene.who} is declared better {metric.facts['better']}, but the true map scores {sign * right:.4g} "
+            f"and random maps {sign * any_map:.4g}"
+        )
+        assert blind_to_sign or any_map > wrong, (
+            f"{scene.who} is declared better {metric.facts['better']}, but random maps score {sign * any_map:.4g} "
+            f"and the reversed true map {sign * wrong:.4g}"
+        )
+
+
+# -- promises that a metric declares -----------------------------------------------------------------------------
+
+
+def _invariance(change: Callable[[Tensor], Tensor], what: str) -> Callable[..., None]:
+    def check(metric: Metric, models: Models | None = None) -> None:
+        for scene in scenes(metric, models):
+            changed = changed_maps(scene.maps, change)
+            changed.explainers = [None if e is None else _changed_explainer(e, change) for e in scene.maps.explainers]
+            got, reference = scene.with_maps(changed).scores(), scene.scores()
+            _near(got.value, reference.value, scene.who, f"claims not to mind {what}, but scores change")
+
+    return check
+
+
+def _changed_explainer(explain: Callable[..., object], change: Callable[[Tensor], Tensor]) -> Callable[..., object]:
+    def changed(probe: Probe, batch: Batch) -> object:
+        a = explain(probe, batch)
+        return replace(a, values=change(a.values))  # type: ignore[type-var, attr-defined]
+
+    return changed
+
+
+def _near(a: Tensor, b: Tensor, who: str, what: str) -> None:
+    if not torch.allclose(a, b, rtol=1e-8, atol=1e-9, equal_nan=True):
+        raise AssertionError(f"{who}: {what}; {a.tolist()} instead of {b.tolist()}")
+
+
+def check_monotone_invariant(metric: Metric, models: Models | None = None) -> None:
+    """`monotone`: any increasing change of the map leaves the score."""
+    _invariance(lambda a: a**3 + a, "increasing changes of the map")(metric, models)
+
+
+def check_scale_invariant(metric: Metric, models: Models | None = None) -> None:
+    """`scale`: a positive factor leaves the score."""
+    _invariance(lambda a: 3.7 * a, "positive factors")(metric, models)
+
+
+def check_sign_invariant(metric: Metric, models: Models | None = None) -> None:
+    """`sign`: a negated map gets the same score."""
+    _invariance(lambda a: -a, "negated maps")(metric, models)
+
+
+def check_shift_invariant(metric: Metric, models: Models | None = None) -> None:
+    """`shift`: an added constant leaves the score."""
+    _invariance(lambda a: a + 1.5, "added constants")(metric, models)
+
+
+GENERAL = (
+    check_same_answer_twice,
+    check_batch_size_irrelevant,
+    check_order_and_neighbours_irrelevant,
+    check_shape_and_status,
+    check_inside_range,
+    check_constant_map_handled,
+    check_failed_maps_keep_their_status,
+    check_constant_model_handled,
+    check_model_untouched,
+    check_global_rng_untouched,
+    check_passes_predicted,
+    check_reasoned_skip,
+    check_repr_rebuilds,
+    check_direction,
+)
+CLAIMED = {
+    "monotone": check_monotone_invariant,
+    "scale": check_scale_invariant,
+    "sign": check_sign_invariant,
+    "shift": check_shift_invariant,
+}
+
+
+def metric_checks(metric: Metric) -> list[Callable[..., None]]:
+    """The checks a metric must pass: those for all, and one for each invariance it declares."""
+    claims = metric.facts["invariant"]
+    unknown = sorted(set(claims) - set(CLAIMED))
+    assert not unknown, f"{metric.name} declares {unknown}; invariances that can be checked are {sorted(CLAIMED)}"
+    return [*GENERAL, *(CLAIMED[name] for name in claims)]
+
+
+def metric_skips(metric: Metric) -> dict[str, str]:
+    """Checks that say nothing about this metric, and why."""
+    skips: dict[str, str] = {}
+    beyond = sorted(needs(metric) - {"label"})
+    if beyond:
+        skips["check_direction"] = f"needs {', '.join(beyond)}: the truth of deletions is not what it measures"
+    if metric.across_models:
+        why = "compares models: it has no scores of one model alone and asks none"
+        skips |= dict.fromkeys(("check_batch_size_irrelevant", "check_passes_predicted"), why)
+    return skips

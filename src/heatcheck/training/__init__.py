@@ -1,0 +1,1 @@
+"""Training: what turns a backbone into a classifier whose explanations can be judged."""

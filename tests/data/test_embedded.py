@@ -1,0 +1,69 @@
+"""The embedded defaults."""
+
+import importlib.util
+
+import pytest
+
+from heatcheck.data import imagenet_classes, imagenet_wnids, load_data
+from heatcheck.types import HeatcheckError, Modality
+
+
+def test_pictures() -> None:
+    data = load_data("images")
+    assert (data.name, data.modality, len(data)) == ("images", Modality.IMAGE, 28)
+    assert not [s.problem for s in data if s.problem]
+    assert [s.name for s in data] == sorted(s.name for s in data)
+    labelled = {s.name: s.label for s in data if s.label is not None}
+    assert len(labelled) == 20 and labelled["imagenet_16_251.jpg"] == 251
+    assert {s.name.split(".")[0] for s in data if s.label is None} == {
+        *("astronaut", "camera", "chelsea", "coffee", "motorcycle_left", "rocket"),
+        *("china", "flower"),
+    }
+    assert data.classes is not None and data.classes[251].startswith("dalmatian")
+
+
+def test_texts() -> None:
+    data = load_data("texts")
+    assert (data.name, data.modality, len(data)) == ("texts", Modality.TEXT, 48)
+    assert data.classes == ("negative", "positive")
+    assert sum(s.label for s in data) == 24
+    assert all(s.reference["spans"] and not s.problem for s in data)
+
+
+def test_subsets() -> None:
+    assert len(load_data("images", samples=4)) == 4
+    whole, part = load_data("texts"), load_data("texts", samples=5, seed=2)
+    assert [s.digest for s in part] == [s.digest for s in whole.take(5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("package", "advice"),
+    [
+        ("foolbox", "pip install --no-deps foolbox"),
+        ("skimage", "pip install scikit-image"),
+        ("sklearn", "pip install scikit-learn"),
+    ],
+)
+def test_a_missing_package_is_named(package: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(HeatcheckError, match=f"{package} is not installed.*{advice}"):
+        load_data("images")
+
+
+def test_without_timm_there_are_no_class_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    imagenet_classes.cache_clear()
+    imagenet_wnids.cache_clear()
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "timm" else find(name))
+    data = load_data("images")
+    assert data.classes is None and sum(s.label is not None for s in data) == 20
+    with pytest.raises(HeatcheckError, match="pip install timm"):
+        imagenet_classes()
+
+
+def test_imagenet_names() -> None:
+    assert len(imagenet_classes()) == len(imagenet_wnids()) == len(set(imagenet_wnids())) == 1000
+    assert list(imagenet_wnids()) == sorted(imagenet_wnids())
+    assert imagenet_wnids()[0] == "n01440764" and imagenet_classes()[0] == "tench, Tinca tinca"
+    assert imagenet_classes()[281].startswith("tabby") and "toilet tissue" in imagenet_classes()[999]

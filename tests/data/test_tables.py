@@ -1,0 +1,178 @@
+"""Texts in tables."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from heatcheck.data import load_data
+from heatcheck.types import HeatcheckError, Modality, digest_of
+
+SHARED = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2].parent / "shared"))
+
+
+def table(tmp_path: Path, text: str, suffix: str = "csv") -> Path:
+    path = tmp_path / f"reviews.{suffix}"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def pairs(spec: object, **kwargs: object) -> list[tuple[object, int | None]]:
+    return [(s.content, s.label) for s in load_data(spec, **kwargs)]
+
+
+def test_csv(tmp_path: Path) -> None:
+    path = table(tmp_path, 'id,Review,Label\n7,"good, very",1\n8,bad,0\n')
+    data = load_data(f"csv:{path}")
+    assert (data.name, data.modality, data.classes) == ("reviews", Modality.TEXT, None)
+    assert pairs(path) == [("good, very", 1), ("bad", 0)]
+    assert [s.name for s in data] == ["00000", "00001"]
+    assert data[1].digest == digest_of("bad")
+
+
+@pytest.mark.parametrize("text_column", ["text", "sentence", "review", "content", "Comment"])
+@pytest.mark.parametrize("label_column", ["label", "target", "Sentiment"])
+def test_usual_column_names(tmp_path: Path, text_column: str, label_column: str) -> None:
+    assert pairs(table(tmp_path, f"{label_column},x,{text_column}\n1,?,fine\n")) == [("fine", 1)]
+
+
+def test_columns_by_name_and_position(tmp_path: Path) -> None:
+    path = table(tmp_path, "a,b,c\nx,1,first\ny,0,second\n")
+    assert pairs(path, text_column="c", label_column="b") == [("first", 1), ("second", 0)]
+    assert pairs(path, text_column=2, label_column=1)[-1] == ("second", 0)
+    with pytest.raises(HeatcheckError, match=r"text_column='d'.*it has a, b, c"):
+        load_data(path, text_column="d")
+    with pytest.raises(HeatcheckError, match=r"which column holds the text.* a, b, c"):
+        load_data(path)
+
+
+def test_without_a_header(tmp_path: Path) -> None:
+    assert pairs(table(tmp_path, "good film,1\nbad film,0\n")) == [("good film", 1), ("bad film", 0)]
+    assert pairs(table(tmp_path, "1\tgood film\n0\tbad film\n", "tsv")) == [("good film", 1), ("bad film", 0)]
+    assert pairs(table(tmp_path, "good film,pos\nbad film,neg\nfine,pos\n"))[:2] == [("good film", 1), ("bad film", 0)]
+
+
+def test_unusual_header_above_numbers(tmp_path: Path) -> None:
+    assert pairs(table(tmp_path, "phrase,score\ngood,1\nbad,0\n")) == [("good", 1), ("bad", 0)]
+
+
+def test_texts_alone(tmp_path: Path) -> None:
+    data = load_data(table(tmp_path, "text\ngood\nbad\n"))
+    assert [s.label for s in data] == [None, None] and "no labels" in data.notes[0]
+
+
+def test_tsv_with_quotes_as_plain_characters(tmp_path: Path) -> None:
+    text = 'sentence\tlabel\n"fun" it is\t1\nan "unclosed quote\t0\n"open\t1\nclose"\t0\n'
+    assert [c for c, _ in pairs(f"tsv:{table(tmp_path, text, 'tsv')}")] == [
+        '"fun" it is',
+        'an "unclosed quote',
+        '"open',
+        'close"',
+    ]
+
+
+def test_a_quote_swallows_no_row(tmp_path: Path) -> None:
+    path = table(tmp_path, 'text\tlabel\n"open\t1\nclose"\t0\n', "tsv")
+    assert pairs(path) == [('"open', 1), ('close"', 0)]
+
+
+def test_tsv_with_quotes_as_quotes(tmp_path: Path) -> None:
+    path = table(tmp_path, 'text\tlabel\n"two\nlines"\t1\n"say ""hi"""\t0\n', "tsv")
+    assert pairs(path) == [("two\nlines", 1), ('say "hi"', 0)]
+
+
+def test_bom_and_windows_line_ends(tmp_path: Path) -> None:
+    assert pairs(table(tmp_path, "\ufefftext,label\r\ngood,1\r\n")) == [("good", 1)]
+
+
+def test_class_names(tmp_path: Path) -> None:
+    path = table(tmp_path, "text,label\ngood,positive\nbad,negative\nfine,positive\n")
+    data = load_data(path)
+    assert data.classes == ("negative", "positive") and [s.label for s in data] == [1, 0, 1]
+    assert [s.label for s in load_data(path, classes=["positive", "negative"])] == [0, 1, 0]
+    (tmp_path / "names.txt").write_text("neutral\nnegative\npositive\n")
+    assert [s.label for s in load_data(path, classes=tmp_path / "names.txt")] == [2, 1, 2]
+
+
+def test_bad_rows_stay_with_a_reason(tmp_path: Path) -> None:
+    path = table(tmp_path, 'text,label\ngood,1\n,0\n"   ",1\nword,\nbad,x\nbad,-1\nbad,0.5\na,b,1\nalone\nfloat,1.0\n')
+    data = load_data(path)
+    assert [(s.label, s.problem) for s in data] == [
+        (1, None),
+        (0, "the text is empty"),
+        (1, "the text is empty"),
+        (None, None),  # a missing label is no problem: the model's own prediction can be explained
+        (None, "label 'x' is not a class index"),
+        (None, "label -1 is not a class index (0 or more)"),
+        (None, "label '0.5' is not a class index"),
+        (None, "the row has 3 cells, the table 2 columns: quote cells that hold a separator"),
+        (None, "the row has 1 cells, the table 2 columns: a cell is missing"),
+        (1, None),
+    ]
+
+
+def test_labels_outside_the_classes(tmp_path: Path) -> None:
+    data = load_data(table(tmp_path, "text,label\na,0\nb,2\nc,neg\n"), classes=["neg", "pos"])
+    assert [s.label for s in data] == [0, None, 0]
+    assert data[1].problem == "label 2 is not a class index (0 to 1)"
+
+
+def test_an_ambiguous_class_name_is_a_problem(tmp_path: Path) -> None:
+    data = load_data(table(tmp_path, "text,label\na,crane\n"), classes=["crane", "crane"])
+    assert "not unique" in str(data[0].problem)
+
+
+def test_one_token_is_fine() -> None:
+    assert load_data(["good"])[0].problem is None
+
+
+def test_invalid_utf8_is_that_rows_problem(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text,label\ncaf\xe9,1\ngood,0\n")
+    data = load_data(path)
+    assert [s.problem for s in data] == ["the text is not valid UTF-8", None]
+
+
+def test_a_very_long_text(tmp_path: Path) -> None:
+    long = "word " * 100_000
+    assert pairs(table(tmp_path, f"text,label\n{long},1\n")) == [(long, 1)]
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    rows = [{"sentence": "good", "label": 1}, {"label": 0, "sentence": "bad"}, {"sentence": None, "label": 1}]
+    text = "\n".join([*map(json.dumps, rows), "{broken", "[1]", '{"sentence": "no label"}', ""])
+    data = load_data(f"jsonl:{table(tmp_path, text, 'jsonl')}")
+    assert [(s.content, s.label) for s in data] == [
+        ("good", 1),
+        ("bad", 0),
+        ("", 1),
+        ("", None),
+        ("", None),
+        ("no label", None),
+    ]
+    assert [(s.problem or "")[:20] for s in data] == [
+        "",
+        "",
+        "there is no text",
+        "the line is not JSON",
+        "the line is not a JS",
+        "",
+    ]
+
+
+def test_duplicates_are_noted() -> None:
+    assert "00000 = 00002" in load_data(["same", "other", "same"]).notes[0]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_an_empty_table_is_an_error(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(HeatcheckError, match="holds no samples"):
+        load_data(table(tmp_path, "", suffix))
+
+
+@pytest.mark.skipif(not (SHARED / "data/sst2/dev.tsv").is_file(), reason=f"no {SHARED}/data/sst2")
+def test_real_sst2() -> None:
+    data = load_data(SHARED / "data/sst2/dev.tsv")
+    assert len(data) == 872 and {s.label for s in data} == {0, 1}
+    assert all(s.problem is None for s in data)
