@@ -233,7 +233,7 @@ def problems(kind: str, spec: str | Spec) -> Iterator[tuple[tuple[str, ...], str
             yield from (((name, *path), what) for path, what in problems(NESTED[name], str(value)))
         elif name in CHOICES and value not in CHOICES[name]:
             yield (name,), f"{kind} {parsed.id}: there is no {name}={value!r}{suggest(str(value), CHOICES[name])}"
-        elif name == "units" and str(value).partition("(")[0] not in {*UNITS, *ROLES}:
-            yield (name,), f"{kind} {parsed.id}: there are no units {value!r}{suggest(str(value), [*UNITS, *ROLES])}"
+        elif name == "units" and (id := str(value).partition("(")[0]) not in {*UNITS, *ROLES}:
+            yield (name,), f"{kind} {parsed.id}: there are no units {value!r}{suggest(id, [*UNITS, *ROLES])}"
         elif not isinstance(value, expected) or (isinstance(value, bool) and expected not in (bool, object)):
             yield (name,), f"{kind} {parsed.id}: {name}={value!r} is not {words}"

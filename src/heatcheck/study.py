@@ -66,8 +66,14 @@ def _listed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
+def _some(value: Any) -> Any:
+    if value in ((), []):
+        raise SpecError("the list is empty; name at least one, or leave it out for the default")
+    return _listed(value)
+
+
 def _specs(value: Any) -> Any:
-    return tuple(split(value)) if isinstance(value, str) else _listed(value)
+    return _some(tuple(split(value)) if isinstance(value, str) else value)
 
 
 def _spec(value: Any) -> Any:
@@ -145,12 +151,10 @@ class Study(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    models: Annotated[tuple[Annotated[str, BeforeValidator(_home)], ...], BeforeValidator(_listed)] = _field(
-        "identity", min_length=1
-    )
+    models: Annotated[tuple[Annotated[str, BeforeValidator(_home)], ...], BeforeValidator(_some)] = _field("identity")
     data: Annotated[str, BeforeValidator(_home)] = _field("identity")
-    methods: Units = _field("identity", min_length=1)
-    metrics: Units = _field("identity", min_length=1)
+    methods: Units = _field("identity")
+    metrics: Units = _field("identity")
     profile: str = _field("identity", default="default")
     samples: int | None = _field("identity", default=None, ge=1)
     target: Annotated[str | int, BeforeValidator(_target)] = _field("identity")

@@ -87,7 +87,9 @@ class Inputs:
 
     def take(self, rows: Int[Tensor, " n"] | slice) -> "Inputs":
         """The given rows, in the given order; rows may repeat."""
-        return Inputs({k: v[rows] for k, v in self.tensors.items()})
+        return Inputs(
+            {k: v[rows] if isinstance(rows, slice) else v.index_select(0, rows) for k, v in self.tensors.items()}
+        )
 
     def replace(self, **tensors: Tensor) -> "Inputs":
         """The same inputs with some tensors exchanged or added."""

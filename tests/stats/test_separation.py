@@ -119,3 +119,10 @@ def test_unranked_methods_are_left_out(long):
     facts = Facts({"sds": True}, circular=frozenset({("c", "sds")}))
     found = separation(long({"a": x + 2, "b": x + 1, "c": x - 50, "rare": rare, "random": x}), facts, resamples=50)
     assert found.select(pl.col("methods", "random_is_last")).rows() == [(2, True)]
+
+
+def test_an_equal_margin_everywhere_has_no_standard_error(long):
+    # Differences are exactly 1; means over 7 samples are rounded, and rounding is no error bar.
+    x = np.arange(7.0)
+    found = only(long({"a": x + 1, "random": x}))
+    assert found["random_margin"] is None and found["apart_from_random"] is True

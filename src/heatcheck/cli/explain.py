@@ -12,7 +12,8 @@ import typer
 
 from heatcheck import catalogue
 from heatcheck.cli.console import Json, Quiet, console, emit, note
-from heatcheck.cli.options import EMBEDDED, Plugins
+from heatcheck.cli.options import Plugins
+from heatcheck.models.catalogue import models
 from heatcheck.plugins import load_plugin
 from heatcheck.spec import SpecError, split
 from heatcheck.study import Study
@@ -70,7 +71,8 @@ def explain(
     for name in pictures:
         if not Path(name).expanduser().is_file():
             raise SpecError(f"there is no picture {name!r}")
-    known = model or ("minilm_sentiment" if texts else EMBEDDED["models"][0])
+    modality = "text" if texts else "image"
+    known = model or next(source.id for source in models().values() if source.modality == modality)
     everything = method.strip() == "all"
     methods = list(catalogue.entries("method")) if everything else split(method)
     Study.of(models=known, data="images", methods=methods)
@@ -91,14 +93,16 @@ def explained(
 ) -> list[Explanation]:
     """Every input under every method; with `lenient`, what does not apply is noted and left out."""
     from heatcheck import api
+    from heatcheck.data.load import load_data
+    from heatcheck.models.load import load_model
     from heatcheck.types import NotApplicable
 
-    loaded = api.load_model(model)
+    loaded = load_model(model)
     found = []
     for name in methods:
         try:
             for item in items:
-                data = api.load_data([item])
+                data = load_data([item])
                 heat = api.explain(loaded, data, method=name, target=target)
                 shown = loaded.display(data[0], loaded.encode(data[0]))
                 aim = int(heat.target[0]) if heat.target is not None else -1

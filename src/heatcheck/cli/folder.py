@@ -10,7 +10,7 @@ import typer
 from heatcheck.cli.console import Json, emit, note, table
 from heatcheck.spec import SpecError
 
-DAMAGED = 4
+FAILED, DAMAGED = 3, 4
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
 
@@ -80,15 +80,26 @@ def _doctor_run(path: Path, json: bool) -> None:
 
 
 def _doctor_model(spec: str, data: str | None, json: bool) -> None:
+    from dataclasses import asdict
+
+    from heatcheck.data.catalogue import sources
+    from heatcheck.data.load import load_data
     from heatcheck.models.doctor import examine
     from heatcheck.models.load import load_model
 
     model = load_model(spec)
-    findings = examine(model, data)
+    embedded = next(source.id for source in sources().values() if source.modality == model.domain.modality)
+    usable = (sample for sample in load_data(data or embedded) if not sample.problem)
+    findings = [asdict(finding) for finding in examine(model, model.encode(next(usable)))]
     if json:
         emit(findings)
+    elif findings:
+        columns = ("severity", "what", "where", "consequence", "remedy")
+        table(columns, ([finding[c] for c in columns] for finding in findings))
     else:
-        table(("what", "finding"), findings)
+        typer.echo(f"{spec}: nothing stands in the way")
+    if any(finding["severity"] == "error" for finding in findings):
+        raise typer.Exit(FAILED)
 
 
 def export(

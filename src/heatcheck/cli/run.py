@@ -147,7 +147,7 @@ def summary(found: Any) -> Iterator[str]:
     from heatcheck.engine.progress import clock
 
     yield f"{found.samples:,} samples, {found.reused:,} of them already done"
-    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; sharing saves {found.shared:,} forwards"
+    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; {found.shared:,} are used by several units"
     time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
     yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
     for skip in found.skipped:

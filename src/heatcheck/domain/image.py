@@ -101,17 +101,18 @@ class ImageDomain(Domain):
         pixels, gone = x["pixels"], full["pixels"]
         mask = keep.reshape(len(pixels), 1, *pixels.shape[-2:])
         if keep.dtype == torch.bool:
-            return x.replace(pixels=torch.where(mask, pixels, gone))
+            return x.replace(pixels=torch.lerp(gone, pixels, mask.to(pixels.dtype)))  # exact, and faster than where
         mask = mask.to(pixels.dtype)
         return x.replace(pixels=mask * pixels + (1 - mask) * gone)
 
     def windows(self, x: Inputs) -> Windows:
-        """Squares of side H/7, 2H/7 and 4H/7, stride H/28, fully inside: M4's 1,235 at 224."""
+        """Squares of side H/7, 2H/7 and 4H/7 of the shorter side H, stride H/28, fully inside: M4's 1,235 at 224."""
         h, w = self.shape(x)
-        stride = max(1, round(h / 28))
+        short = min(h, w)
+        stride = max(1, round(short / 28))
         boxes = [
             (top, top + side, left, left + side)
-            for side in (max(1, round(h * k / 7)) for k in (1, 2, 4))
+            for side in (max(1, round(short * k / 7)) for k in (1, 2, 4))
             for top in range(0, h - side + 1, stride)
             for left in range(0, w - side + 1, stride)
         ]

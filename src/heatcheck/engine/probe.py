@@ -177,7 +177,11 @@ class Probe:
 
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
         """Class scores of any number of inputs, without a graph, in calls of the exact shape."""
-        return torch.cat([out for _, out in self._calls(len(x), x.take, self._forward, "forward")])
+
+        def rows(index: Tensor) -> Inputs:
+            return x if len(index) == len(x) else x.take(index)  # a call that fits needs no copy
+
+        return torch.cat([out for _, out in self._calls(len(x), rows, self._forward, "forward")])
 
     def answers(
         self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs]
@@ -222,7 +226,8 @@ class Probe:
 
         self.spent.asked += len(batch)
         self.spent.slopes += len(batch)
-        return self._once(f"gradient {output} {batch.target.tolist()}", batch, run)
+        found: Tensor = self._once(f"gradient {output} {batch.target.tolist()}", batch, run)
+        return found
 
     def activations(
         self, batch: Batch, layer: str, output: str

@@ -173,7 +173,7 @@ class Store:
         path = Path(folder)
         if not create and not (path / "run.json").exists():
             raise HeatcheckError(
-                f"{str(folder)!r} is not a run: it has no run.json; a run folder is what `run --out` wrote"
+                f"{str(folder)!r} is not a run folder: it has no run.json; `heatcheck run --out` makes one"
             )
         store = cls(path)
         store.chunks.mkdir(parents=True, exist_ok=True)

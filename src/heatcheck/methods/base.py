@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -112,7 +112,7 @@ class Method(Unit, ABC):
             why = self.facts.get("elsewhere")
             raise NotApplicable(f"{reason}: {why}" if why else str(reason)) from None
 
-    def resolve(self, domain: Domain) -> Self:
+    def resolve(self, domain: Domain) -> "Method":
         if self.output == "accuracy":
             raise NotApplicable(
                 f"{self.id}: output='accuracy' is a step function; explain logit, prob, logprob or margin"

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -60,9 +60,8 @@ class Smoothed(Method):
     def uses(self) -> tuple[str, ...]:
         return self.inner.uses
 
-    def resolve(self, domain: Domain) -> Self:
-        resolved = super().resolve(domain)
-        return dataclasses.replace(resolved, of=resolved.inner.name)
+    def resolve(self, domain: Domain) -> "Smoothed":
+        return dataclasses.replace(self, of=self.inner.resolve(domain).name)
 
     def moments(self, probe: Probe, batch: Batch) -> tuple[Float[Tensor, "b ..."], Float[Tensor, "b ..."]]:
         """Mean and mean square of the inner method's values."""

@@ -154,7 +154,9 @@ class Metric(Unit, ABC):
         super().__post_init__()
         for f in dataclasses.fields(self):
             value, allowed = getattr(self, f.name), get_args(f.type)
-            if get_origin(f.type) is Literal and value not in allowed:
+            if value is None and "none" in allowed:  # a written `none` is read as None
+                object.__setattr__(self, f.name, "none")
+            elif get_origin(f.type) is Literal and value not in allowed:
                 raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not one of {', '.join(allowed)}")
 
     @abstractmethod

@@ -14,8 +14,10 @@ from heatcheck.types import Batch, Streams
 def tie_breakers(streams: Streams, units: Units, ties: str) -> Int[Tensor, "b u"]:
     """The order in which equal units go: random per sample (the same for every method), or by index."""
     if ties == "random":
-        width = units.width
-        return streams.draw("ties", lambda g: torch.randperm(width, generator=g))
+        order = torch.arange(units.width).repeat(len(units.count), 1)
+        for i, n in enumerate(units.count.tolist()):  # not of the width, which depends on the neighbours
+            order[i, :n] = torch.randperm(n, generator=streams.generator(i, "ties"))
+        return order
     index = torch.arange(units.width).expand(len(units.count), -1)
     return index if ties == "index" else index.flip(-1)
 
@@ -87,7 +89,9 @@ def removal_curves(
     method, sample, step = spread_rows(m, b, k)
 
     def keep(i: Int[Tensor, " n"]) -> Tensor:
-        return at[method[i], sample[i]] >= gone[sample[i], step[i]][:, None]
+        orders, steps = torch.unique_consecutive(method[i] * b + sample[i], return_counts=True)
+        limits = torch.split(gone[sample[i], step[i]], steps.tolist())
+        return torch.cat([at[o // b, o % b] >= limit[:, None] for o, limit in zip(orders, limits, strict=True)])
 
     answers = probe.deletions(batch, fill, Masks(sample, keep))
     return answers.read(output).reshape(b, m, k).transpose(0, 1).contiguous()

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -289,13 +289,19 @@ def weights_digest(network: nn.Module) -> str:
 
 def architecture(network: nn.Module) -> dict[str, Any]:
     """The module tree, its plain attributes, and the code of every class that torch itself does not define."""
-    used = {c for m in network.modules() for c in type(m).__mro__ if c is not object}
-    own = [c for c in used if not c.__module__.startswith(("torch.", "builtins", "typing", "abc"))]
+    used = {c for m in network.modules() for c in _up_to_forward(type(m))}
     return {
         "tree": repr(network),
         "attributes": {name: _plain_attributes(m) for name, m in network.named_modules()},
-        "code": sorted(f"{c.__module__}.{c.__qualname__}:{_code(c)}" for c in own),
+        "code": {f"{c.__module__}.{c.__qualname__}": _code(c) for c in used if not c.__module__.startswith("torch.")},
     }
+
+
+def _up_to_forward(cls: type) -> list[type]:
+    """A class and its bases as far as the one that defines its forward pass."""
+    line = list(cls.__mro__)
+    last = next((i for i, c in enumerate(line) if "forward" in vars(c)), 0)
+    return line[: last + 1]
 
 
 def _plain_attributes(module: nn.Module) -> dict[str, str]:
@@ -309,10 +315,16 @@ def _plain_attributes(module: nn.Module) -> dict[str, str]:
     }
 
 
-def _code(cls: type) -> str:
-    """A class's source without comments and docstrings."""
+@cache
+def _code(cls: type) -> dict[str, str]:
+    """The source of a class's functions, without comments and docstrings."""
+    members = {name: getattr(m, "__func__", getattr(m, "fget", m)) for name, m in vars(cls).items()}
+    return {name: _source(m) for name, m in members.items() if inspect.isfunction(m)}
+
+
+def _source(function: Callable[..., Any]) -> str:
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return ""
     for node in ast.walk(tree):

@@ -12,7 +12,7 @@ from heatcheck.models.base import Explained
 from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision
 from heatcheck.models.text import TextExplained
 from heatcheck.models.vision import Request, VisionExplained
-from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
+from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers, without_bars
 from heatcheck.models.weights import fill_network, load_weights
 from heatcheck.spec import suggest
 from heatcheck.types import HeatcheckError, Modality
@@ -162,7 +162,7 @@ def _processor(transformers: Any, name: str) -> Preprocess:
 
 def _whole(auto: Any, name: str) -> Any:
     """The pretrained network; one whose file lacks weights would be filled with random ones and is refused."""
-    with _without_bars():
+    with without_bars():
         network, told = auto.from_pretrained(
             name, **_options(name), attn_implementation="eager", output_loading_info=True, dtype=torch.float32
         )
@@ -184,16 +184,3 @@ def _names(config: Any) -> tuple[str, ...] | None:
     """Class names, unless they are the LABEL_0 … that transformers makes up."""
     names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return None if all(n == f"LABEL_{i}" for i, n in enumerate(names)) else names
-
-
-@contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    """Silence transformers' loading bars for a moment."""
-    logging = load_transformers().utils.logging
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

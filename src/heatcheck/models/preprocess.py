@@ -170,7 +170,10 @@ def from_torchvision(transforms: Any) -> Preprocess:
 
 
 def from_processor(processor: Any) -> Preprocess:
-    """The preprocessing that a transformers image processor describes."""
+    """The preprocessing that a transformers image processor describes.
+
+    Where the scaled picture exceeds the crop by an odd number of pixels, theirs may sit one pixel off.
+    """
     facts = processor.to_dict()
     if facts.get("do_resize") is False or any(facts.get(more) for more in _MORE):
         raise HeatcheckError(

@@ -7,6 +7,8 @@ that it stumbles over is enough. Every import of the three goes through here.
 
 import importlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -50,6 +52,19 @@ def load_transformers() -> Any:
     if importlib.util.find_spec("torchvision") is not None:
         load_torchvision()
     return importlib.import_module("transformers")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Silence transformers' bars for loading and saving."""
+    logging = load_transformers().utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _require(package: str, extra: str) -> None:

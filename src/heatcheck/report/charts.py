@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,8 @@ from heatcheck.stats import bootstrap_indices
 
 Array = NDArray[np.float64]
 _MARGIN = 0.04
+_LINE = 5.5  # height of a name in a chart, in per cent
+_SWAP = 60  # where names change sides, in per cent
 
 
 @dataclass(frozen=True)
@@ -188,14 +191,27 @@ def _closed(grid: Array, band: Array, x: Axis, y: Axis) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """One method in the plane of cost and faithfulness; positions in per cent, `top` from above."""
+    """One method in the plane of cost and faithfulness.
+
+    Args:
+        method: whose.
+        cost: per sample.
+        mean: its score.
+        left: position in per cent.
+        top: position in per cent, from above.
+        ranked: whether it may lie on the front.
+        front: whether nothing cheaper is as good.
+        named: whether there is room for its name.
+    """
 
     method: str
     cost: float
     mean: float
     left: float
     top: float
+    ranked: bool
     front: bool
+    named: bool
 
 
 @dataclass(frozen=True)
@@ -208,6 +224,7 @@ class CostChart:
         y: mean score, better upwards.
         points: all methods with a score and a cost.
         steps: the Pareto front as (x1, y1, x2, y2) lines.
+        swap: right of this, in per cent, names stand to the left of their points.
     """
 
     cost: str
@@ -215,6 +232,7 @@ class CostChart:
     y: Axis
     points: tuple[Point, ...]
     steps: tuple[tuple[float, float, float, float], ...]
+    swap: float = _SWAP
 
 
 def cost_chart(board: Sequence[Mapping[str, object]], higher: bool) -> CostChart | None:
@@ -234,16 +252,38 @@ def cost_chart(board: Sequence[Mapping[str, object]], higher: bool) -> CostChart
         if r["ranked"] and gain > best:
             best = gain
             front.append(str(r["method"]))
+    places = [
+        (x.at(c), round(100 - y.at(m), 2) if higher else y.at(m)) for (_, c), m in zip(usable, means, strict=True)
+    ]
+    names = [str(r["method"]) for r, _ in usable]
+    named = _room(places, names, [name in front for name in names])
     points = tuple(
-        Point(str(r["method"]), c, m, x.at(c), round(100 - y.at(m), 2) if higher else y.at(m), str(r["method"]) in front)
-        for (r, c), m in zip(usable, means, strict=True)
+        Point(str(r["method"]), c, m, *place, bool(r["ranked"]), str(r["method"]) in front, i in named)
+        for i, ((r, c), m, place) in enumerate(zip(usable, means, places, strict=True))
     )
     edge = {p.method: p for p in points}
     steps: list[tuple[float, float, float, float]] = []
-    for a, b in zip(front, front[1:], strict=False):
+    for a, b in pairwise(front):
         p, q = edge[a], edge[b]
         steps += [(p.left, p.top, q.left, p.top), (q.left, p.top, q.left, q.top)]
     if front:
         last = edge[front[-1]]
         steps.append((last.left, last.top, 100.0, last.top))
     return CostChart(cost, x, y, points, tuple(steps))
+
+
+def _room(places: Sequence[tuple[float, float]], names: Sequence[str], first: Sequence[bool]) -> set[int]:
+    """Points whose names run into no other name and, the front's apart, no other point; the front's come first."""
+    boxes = []
+    for (left, _), name in zip(places, names, strict=True):
+        width = 3 + 1.5 * len(name.partition("(")[0])
+        boxes.append((left - width, left) if left > _SWAP else (left, left + width))
+    named: set[int] = set()
+    for i in sorted(range(len(places)), key=lambda i: (not first[i], places[i])):
+        near = [j for j, place in enumerate(places) if j != i and abs(place[1] - places[i][1]) < _LINE]
+        (low, high) = boxes[i]
+        clash = any(j in named and low < boxes[j][1] and boxes[j][0] < high for j in near)
+        covers = not first[i] and any(low - 1 <= places[j][0] <= high + 1 for j in near)
+        if not clash and not covers and low >= 0 and high <= 104:
+            named.add(i)
+    return named

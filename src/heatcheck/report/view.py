@@ -20,8 +20,10 @@ _ROWS = 200  # rows of a table of gaps
 _GALLERY_IMAGES = 480
 _DRILL_IMAGES = 320
 _DRILL_EDGE = 112
+_SILENT = "undefined: the score is not finite"
 
 Row = Mapping[str, Any]
+Pairs = dict[tuple[str, str, str, str, str], Row]
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,9 @@ def build(source: Source, title: str | None = None) -> View:
     board, pairs = leaderboard(scores, facts), differences(scores, facts)
     totals = overall(board, facts)
     samples = source.samples()
-    pairs_of = {(row["a"], row["b"], row["model"], row["data"], row["metric"]): row for row in pairs.iter_rows(named=True)}
+    pairs_of: Pairs = {
+        (row["a"], row["b"], row["model"], row["data"], row["metric"]): row for row in pairs.iter_rows(named=True)
+    }
     keys = _cases(run, board)
     several = len({data for _, data in keys}) > 1
     exhibits = Exhibits(source)
@@ -308,7 +312,7 @@ def _metrics(
     run: Mapping[str, Any],
     facts: Facts,
     board: pl.DataFrame,
-    pairs: Mapping[tuple[str, ...], Row],
+    pairs: Pairs,
     model: str,
     data: str,
     methods: Sequence[Method],
@@ -381,7 +385,7 @@ def _entry(row: Row, method: Method, axis: Axis, ranked: int) -> Entry:
     )
 
 
-def _apart(pairs: Mapping[tuple[str, ...], Row], a: str, b: str, key: tuple[str, str, str]) -> bool:
+def _apart(pairs: Pairs, a: str, b: str, key: tuple[str, str, str]) -> bool:
     row = pairs.get((a, b, *key)) or pairs.get((b, a, *key))
     return bool(row and row["significant"])
 
@@ -457,9 +461,7 @@ def _gallery(
         kept = tuple((m, e) for m, e in maps if e is not None)
         shown = exhibits.sample(model, sample, edge)
         if kept or shown is not None:
-            found.append(
-                Shown(people.index(sample), wording.brief(sample), _said(known.get(sample)), shown, kept)
-            )
+            found.append(Shown(people.index(sample), wording.brief(sample), _said(known.get(sample)), shown, kept))
     return tuple(found)
 
 
@@ -467,7 +469,7 @@ def _gaps(scores: pl.DataFrame) -> tuple[Row, ...]:
     cells = scores.group_by("metric", "method").agg(total=pl.len())
     bad = (
         scores.filter(~_ok())
-        .with_columns(status=pl.when(pl.col("status") == "ok").then(pl.lit("undefined: the score is not finite")).otherwise("status"))
+        .with_columns(status=pl.when(pl.col("status") == "ok").then(pl.lit(_SILENT)).otherwise("status"))
         .group_by("metric", "method", "status")
         .agg(n=pl.len(), example=pl.col("sample").min())
         .join(cells, on=["metric", "method"])

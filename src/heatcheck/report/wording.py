@@ -26,7 +26,7 @@ def plain(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """A JSON value that any parser accepts: strings made plain (`Markup` is our own), numbers to six digits, NaN as null."""
+    """A JSON value that any parser accepts: strings plain (`Markup` is ours), numbers to six digits, NaN as null."""
     if isinstance(value, Markup):
         return str(value)
     if isinstance(value, str):

@@ -6,6 +6,7 @@ from typing import Any
 from heatcheck import catalogue
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
+from heatcheck.spec import parse
 from heatcheck.testing.method_checks import method_checks
 from heatcheck.testing.metric_checks import metric_checks, metric_skips
 from heatcheck.testing.models import Toy
@@ -69,18 +70,23 @@ def contract_cases(*units: Method | Metric) -> list[Any]:
 
 
 def contract_tests(unit: Method | Metric | str) -> Callable[..., None]:
-    """A pytest test with one case per check: `test_contract = contract_tests(MyMethod())`.
+    """A pytest test with one case per check of a unit.
+
+    >>> test_contract = contract_tests("saliency")
 
     A string is a spec of a method, or of a metric if no method has its id.
     """
     import pytest
 
     if isinstance(unit, str):
-        kind = "method" if catalogue.parse(unit).id in catalogue.entries("method") else "metric"
-        unit = catalogue.build(kind, unit)
+        kind = "method" if parse(unit).id in catalogue.entries("method") else "metric"
+        built: Method | Metric = catalogue.build(kind, unit)
+    else:
+        built = unit
 
-    @pytest.mark.parametrize(("unit", "check"), contract_cases(unit))
     def test_contract(unit: Method | Metric, check: Callable[..., None]) -> None:
         check(unit)
 
-    return test_contract
+    cases = pytest.mark.parametrize(("unit", "check"), contract_cases(built))
+    decorated: Callable[..., None] = cases(test_contract)
+    return decorated

@@ -42,11 +42,7 @@ def scenes(method: Method, models: Models | None) -> Iterator[tuple[Toy, Batch]]
 @lru_cache(maxsize=64)
 def reason_against(method: Method, model: Toy) -> str | None:
     """Why the method does not apply to the toy; None if it does."""
-    try:
-        method(probe_for(model), toy_batch(model, 1))
-    except NotApplicable as reason:
-        return str(reason)
-    return None
+    return refusal(lambda: method(probe_for(model), toy_batch(model, 1)))
 
 
 def fresh(method: Method, model: Explained, batch: Batch, *, forward: int = 4, backward: int = 4) -> Attribution:
@@ -143,7 +139,8 @@ def check_finite_and_shaped(method: Method, models: Models | None = None) -> Non
         assert not got.values.requires_grad, f"{who} gave maps that still carry a graph"
         assert bool(torch.isfinite(got.values).all()), f"{who} gave values that are not finite"
         assert got.status == (OK,) * len(batch), f"{who} gave the statuses {got.status}"
-        assert got.target is not None and torch.equal(got.target, batch.target), f"{who} names other targets"
+        assert got.target is not None, f"{who} names no targets"
+        assert torch.equal(got.target, batch.target), f"{who} names the targets {got.target.tolist()}"
         sites = model.domain.layout(got.values, batch.x, got.interpolation)
         expected = tuple(model.domain.deletable(batch.x).shape)
         assert tuple(sites.shape) == expected, f"{who}: maps {tuple(got.values.shape)} do not carry to {expected} sites"
@@ -163,16 +160,14 @@ def check_float32_near_float64(method: Method, models: Models | None = None) -> 
 
 def check_reasoned_skip(method: Method, models: Models | None = None) -> None:
     """Where a method does not apply it says so and why, and it applies wherever it claims to."""
-    uses = set(method.facts.get("uses", ()))
+    needed = uses(method)
     for model in models or method_models():
         batch = toy_batch(model, 1)
         box = CallableExplained(_black_box(model), f"{model.name} as a black box", model.domain)
-        claims = model.domain.modality in method.facts.get("on", ())
-        _applies(method, box, _in_single_precision(batch), expected=claims and not uses)
-        if not uses - {"gradient"}:
-            _applies(method, model, batch, expected=claims)
-        elif not claims:
-            _applies(method, model, batch, expected=False)
+        claimed = claims(method, model)
+        _applies(method, box, _in_single_precision(batch), expected=claimed and not needed)
+        if not needed - {"gradient"} or not claimed:
+            _applies(method, model, batch, expected=claimed)
 
 
 def _black_box(model: Toy) -> Callable[[Tensor], Tensor]:
@@ -194,13 +189,32 @@ def _in_single_precision(batch: Batch) -> Batch:
 
 def _applies(method: Method, model: Explained, batch: Batch, *, expected: bool) -> None:
     who = f"{method.name} on {model.name}"
-    try:
-        method(probe_for(model), batch)
-    except NotApplicable as reason:
-        assert len(str(reason)) > 10, f"{who} does not apply, for the reason {str(reason)!r}; say why"
+    reason = refusal(lambda: method(probe_for(model), batch))
+    if reason is None:
+        assert expected, f"{who} ran although it declares on={method.facts['on']}, uses={method.facts['uses']}"
+    else:
+        assert len(reason) > 10, f"{who} does not apply, for the reason {reason!r}; say why"
         assert not expected, f"{who} should apply by what it declares, but says: {reason}"
-        return
-    assert expected, f"{who} ran although it declares on={method.facts.get('on')}, uses={method.facts.get('uses')}"
+
+
+def refusal(call: Callable[[], object]) -> str | None:
+    """The reason that a call gives for not applying; None if it applies."""
+    try:
+        call()
+    except NotApplicable as reason:
+        return str(reason)
+    return None
+
+
+def claims(unit: Any, model: Explained) -> bool:
+    """Whether a unit, and the fills and methods inside it, are declared for the model's modality."""
+    return model.domain.modality in unit.facts["on"] and refusal(lambda: unit.resolve(model.domain)) is None
+
+
+def uses(method: Any) -> set[str]:
+    """What a method needs of a model; a wrapper needs what it wraps needs."""
+    inner = method.params().get("of")
+    return set(method.facts["uses"]) if inner is None else uses(catalogue.build("method", inner))
 
 
 def check_passes_predicted(method: Method, models: Models | None = None) -> None:
@@ -223,13 +237,14 @@ def check_passes_predicted(method: Method, models: Models | None = None) -> None
 
 def check_repr_rebuilds(method: Method, models: Models | None = None) -> None:
     """A method's name, as given and as resolved, builds an equal method."""
-    _rebuilds("method", method)
+    rebuilds("method", method)
     for model in models or method_models():
-        if model.domain.modality in method.facts.get("on", ()):
-            _rebuilds("method", method.resolve(model.domain))
+        if claims(method, model):
+            rebuilds("method", method.resolve(model.domain))
 
 
-def _rebuilds(kind: str, unit: Any) -> None:
+def rebuilds(kind: str, unit: Any) -> None:
+    """Fail unless a unit's name builds an equal unit."""
     again = catalogue.build(kind, unit.name)
     assert again == unit, f"{kind} {unit.name} rebuilt from its name is {again.params()}, not {unit.params()}"
     assert hash(again) == hash(unit), f"{kind} {unit.name} rebuilt from its name hashes differently"
@@ -262,7 +277,8 @@ def check_dummy(method: Method, models: Models | None = None) -> None:
             worst = float(sites[ignored].abs().max())
             scale = float(sites.abs().max())
             assert worst <= 1e-8 * scale, (
-                f"{method.name} on {model.name}: a site that the model ignores got {worst:.3g} where values reach {scale:.3g}"
+                f"{method.name} on {model.name}: a site that the model ignores got {worst:.3g} "
+                f"where values reach {scale:.3g}"
             )
 
 
@@ -297,7 +313,7 @@ def _deaf_text() -> tuple[Toy, Callable[[Inputs], Tensor]]:
 
 def _where_it_applies(method: Method, *models: Toy) -> Iterator[tuple[Toy, Batch]]:
     for model in models:
-        if model.domain.modality in method.facts.get("on", ()):
+        if claims(method, model):
             yield model, toy_batch(model, 3)
 
 
@@ -320,8 +336,8 @@ def check_linear(method: Method, models: Models | None = None) -> None:
     method = replace(method, output="logit")
     for make in (toys.bias_free_relu, toys.one_head_attention):
         f, g = make(), make(seed=1)
-        twin = f.with_network(lambda net, g=g: _with_embedding_of(net, g.module()), "g")  # type: ignore[misc]
-        both = f.with_network(lambda net, twin=twin: Sum(net, twin.module(), 1.5, -0.5), "1.5f - 0.5g")  # type: ignore[misc]
+        twin = f.with_network(lambda net, g=g: _with_embedding_of(net, g.module()), "g")
+        both = f.with_network(lambda net, twin=twin: Sum(net, twin.module(), 1.5, -0.5), "1.5f - 0.5g")
         for _, batch in _where_it_applies(method, f):
             parts = 1.5 * fresh(method, f, batch).values - 0.5 * fresh(method, twin, batch).values
             near(
@@ -344,7 +360,7 @@ def check_implementation_invariant(method: Method, models: Models | None = None)
         (toys.bias_free_relu(), "5"),
         (toys.one_head_attention(), "classify"),
     ):
-        other = model.with_network(lambda net, last=last: _split(net, last), f"{model.name} split")  # type: ignore[misc]
+        other = model.with_network(lambda net, last=last: _split(net, last), f"{model.name} split")
         for _, batch in _where_it_applies(method, model):
             a, b = fresh(method, model, batch).values, fresh(method, other, batch).values
             near(b, a, f"{method.name} on {model.name}", "an equal network, written otherwise, got another map", 1e-8)
@@ -447,7 +463,7 @@ CLAIMED = {
 
 def method_checks(method: Method) -> list[Callable[..., None]]:
     """The checks a method must pass: those for all, and one for each property it declares."""
-    claims = method.facts.get("properties", ())
-    unknown = sorted(set(claims) - set(CLAIMED))
+    claimed = method.facts["properties"]
+    unknown = sorted(set(claimed) - set(CLAIMED))
     assert not unknown, f"{method.name} declares {unknown}; properties that can be checked are {sorted(CLAIMED)}"
-    return [*GENERAL, *(CLAIMED[name] for name in claims)]
+    return [*GENERAL, *(CLAIMED[name] for name in claimed)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -123,7 +124,8 @@ class Cells(nn.Module):
         return torch.tanh(self.see(pixels))
 
     def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
-        return self.weigh(self.worth(pixels).flatten(1))
+        out: Tensor = self.weigh(self.worth(pixels).flatten(1))
+        return out
 
 
 def additive(
@@ -205,7 +207,11 @@ def _picture_toy(
     domain = ImageDomain(mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
 
     def make(rng: torch.Generator) -> Inputs:
-        return Inputs({"pixels": torch.rand(1, *shape, generator=rng, dtype=torch.float64) * 4 - 2})
+        fine, rough, share = (
+            torch.rand(1, *size, generator=rng, dtype=torch.float64) for size in (shape, (shape[0], 2, 2), (1, 1, 1))
+        )
+        smooth = F.interpolate(rough, shape[1:], mode="bilinear", align_corners=False)
+        return Inputs({"pixels": (share * fine + (1 - share) * smooth) * 4 - 2})
 
     return Toy(fill_weights(network, seed, dtype), name, domain, make, truth)
 
@@ -228,7 +234,8 @@ class Words(nn.Module):
         return seen * attention[..., None].to(seen.dtype)
 
     def forward(self, embeds: Float[Tensor, "b t d"], attention: Int[Tensor, "b t"]) -> Float[Tensor, "b n"]:
-        return self.weigh(self.worth(embeds, attention).sum(1))
+        out: Tensor = self.weigh(self.worth(embeds, attention).sum(1))
+        return out
 
 
 def _words_truth(net: nn.Module, x: Inputs, target: Tensor) -> Tensor:
@@ -267,12 +274,13 @@ class OneHead(nn.Module):
     def weights(self, embeds: Float[Tensor, "b t d"], attention: Int[Tensor, "b t"]) -> Float[Tensor, "b t t"]:
         """The head's attention; rows sum to one, and hidden tokens get none of it."""
         seen = embeds + self.place.weight
-        match = self.query(seen) @ self.key(seen).transpose(1, 2) / seen.shape[-1] ** 0.5
+        match: Tensor = self.query(seen) @ self.key(seen).transpose(1, 2) / seen.shape[-1] ** 0.5
         return match.masked_fill(attention[:, None] == 0, -torch.inf).softmax(-1)
 
     def forward(self, embeds: Float[Tensor, "b t d"], attention: Int[Tensor, "b t"]) -> Float[Tensor, "b n"]:
         gathered = self.weights(embeds, attention) @ self.value(embeds + self.place.weight)
-        return self.classify(gathered[:, 0])
+        out: Tensor = self.classify(gathered[:, 0])
+        return out
 
 
 def one_head_attention(tokens: int = 12, classes: int = 3, *, seed: int = 0, **options: Any) -> TextToy:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from heatcheck.data.sentiment import CLASSES, corpus
 from heatcheck.engine.probe import threads
 from heatcheck.engine.progress import Progress, choose
-from heatcheck.models.vision_shim import load_transformers
+from heatcheck.models.vision_shim import load_transformers, without_bars
 from heatcheck.models.weights import load_weights
 from heatcheck.types import HeatcheckError, Sample
 
@@ -50,8 +50,9 @@ def train_sentiment(backbone: Path, folder: Path, progress: str | Progress = "au
         raise HeatcheckError(
             f"the sentiment classifier got {accuracy:.1%} of held-out reviews right, below {ENOUGH:.0%}"
         )
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with without_bars():
+        network.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     return accuracy
 
 

@@ -21,7 +21,7 @@
   function number(value, places) {
     if (value === null || value === undefined) return "–";
     const text = places === null ? value.toExponential(2) : value.toFixed(places);
-    return text.replace(/-/g, "−");
+    return (/[1-9]/.test(text) ? text : text.replace("-", "")).replace(/-/g, "−");
   }
 
   // Theme: the system's, until somebody chooses.
@@ -199,7 +199,7 @@
       const text = (map || sample.input || {}).kind === "text";
       const shown = text
         ? exhibit(map || sample.input, "")
-        : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`));
+        : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`) || make("div", { class: "nomap" }, "no map here"));
       return make("div", { class: "one" }, shown,
         make("div", { class: "who" }, make("bdi", {}, sample.name), make("span", { class: "score" }, number(score, metric.places))),
         make("span", { class: "about" }, said(sample)));

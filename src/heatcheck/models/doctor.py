@@ -1,0 +1,273 @@
+"""What will not work with a model, and why, before anything is run on it."""
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from heatcheck.engine.answers import scalar
+from heatcheck.models.base import Explained, TorchExplained
+from heatcheck.types import HeatcheckError, Inputs, NotApplicable
+
+Severity = Literal["note", "warning", "error"]
+
+_ACTIVATIONS = (
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Softplus,
+)
+_NAMES = "relu6?|gelu|silu|elu|leaky_relu|mish|hardswish|tanh|sigmoid|softplus"
+_FUNCTIONAL = re.compile(rf"(?:\bF|functional|torch)\.(?:{_NAMES})_?\(|\.(?:relu|sigmoid|tanh)_?\(\)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One fact about a model that changes what can be measured on it.
+
+    Args:
+        what: the fact.
+        where: module paths or values that show it.
+        consequence: what follows for methods and metrics.
+        remedy: what to do about it; empty where nothing needs doing.
+        severity: `note`, `warning` (something is skipped or may mislead) or `error` (nothing can be measured).
+    """
+
+    what: str
+    where: str
+    consequence: str
+    remedy: str
+    severity: Severity
+
+
+def examine(model: Explained, x: Inputs | None = None) -> list[Finding]:
+    """Everything worth knowing about a model before a run.
+
+    Args:
+        model: who is examined; it is not changed.
+        x: an input to try it on; without one, only what can be seen from outside is told.
+    """
+    found = [*_preprocessing(model)]
+    if isinstance(model, TorchExplained):
+        network = model.module()
+        found += [*_as_given(model), *_in_place(network), *_functional(network), *_attention(model, network)]
+    else:
+        found += _black_box(model)
+    return found if x is None else [*found, *_on_input(model, x.take(slice(0, 1)))]
+
+
+def _on_input(model: Explained, x: Inputs) -> Iterator[Finding]:
+    try:
+        with torch.inference_mode():
+            logits = model.logits(x)
+    except Exception as problem:  # whatever a foreign network raises is the finding
+        failed = f"the model fails on an input: {type(problem).__name__}: {problem}"
+        yield _finding(failed, str(dict(x.shape_key())), "nothing can be measured", "try the module on it", "error")
+        return
+    yield from _outputs(logits)
+    if isinstance(model, TorchExplained):
+        for look in (_tuple, _reused, _spatial, _gradient):
+            yield from look(model, x)
+
+
+def _finding(what: str, where: str, consequence: str, remedy: str, severity: Severity = "warning") -> Finding:
+    return Finding(what=what, where=where, consequence=consequence, remedy=remedy, severity=severity)
+
+
+def _preprocessing(model: Explained) -> Iterator[Finding]:
+    if model.preprocessing is None:
+        yield _finding(
+            "no preprocessing is known",
+            model.name,
+            "only tensors that are ready for the model can be read; fills in pixel space (black, grey127) do not apply",
+            "pass preprocess=hc.Preprocess(mean=…, std=…)",
+        )
+
+
+def _black_box(model: Explained) -> Iterator[Finding]:
+    yield _finding(
+        "the model is a black box",
+        model.name,
+        "only methods that need nothing but outputs apply; its results are filed under its name, source and identity=",
+        "pass the torch module for gradients, or identity= that changes whenever its answers do",
+    )
+
+
+def _as_given(model: TorchExplained) -> Iterator[Finding]:
+    given = model.as_given
+    if given.training:
+        yield _finding(
+            "the module was in training mode",
+            model.name,
+            "a copy in evaluation mode is measured: no dropout, batch norm by its running statistics",
+            "call .eval() before comparing with numbers of your own",
+            "note",
+        )
+    if given.hooks:
+        yield _finding(
+            f"{given.hooks} hooks hang on the module",
+            model.name,
+            "the copy that is measured has none of them",
+            "put what they compute into forward, if the answers depend on it",
+        )
+
+
+def _in_place(network: nn.Module) -> Iterator[Finding]:
+    names = [n for n, m in network.named_modules() if getattr(m, "inplace", False) is True]
+    if names:
+        yield _finding(
+            "activations work in place",
+            _few(names),
+            "methods that look at a layer's output (guided backpropagation, DeepLIFT, LRP) find it overwritten",
+            "build the network with inplace=False",
+        )
+
+
+def _functional(network: nn.Module) -> Iterator[Finding]:
+    """Modules without parts are left out: those that call a function are activations themselves."""
+    holders = [(n, m) for n, m in network.named_modules() if any(True for _ in m.children())]
+    names = [n or "the network" for n, m in holders if _calls_functional(type(m))]
+    if names:
+        yield _finding(
+            "activations are called as functions",
+            _few(names),
+            "methods that change the backward pass of activation modules do not see them",
+            "use nn.ReLU() and its kin as modules",
+        )
+
+
+def _calls_functional(cls: type) -> bool:
+    if cls.__module__.startswith("torch."):
+        return False
+    try:
+        return bool(_FUNCTIONAL.search(inspect.getsource(cls.forward)))  # type: ignore[attr-defined]
+    except (OSError, TypeError, AttributeError):
+        return False
+
+
+def _attention(model: Explained, network: nn.Module) -> Iterator[Finding]:
+    fused = [path for path in model.attention_blocks() if _is_fused(network.get_submodule(path))]
+    if fused:
+        yield _finding(
+            "attention is computed by a fused kernel",
+            _few(fused),
+            "its weights are not visible: methods that read attention do not apply",
+            "timm: TIMM_FUSED_ATTN=0; transformers: attn_implementation='eager'",
+        )
+
+
+def _is_fused(block: nn.Module) -> bool:
+    config: Any = getattr(block, "config", None)
+    implementation = getattr(config, "_attn_implementation", None)
+    return (
+        isinstance(block, nn.MultiheadAttention)
+        or bool(getattr(block, "fused_attn", False))
+        or implementation not in (None, "eager")
+    )
+
+
+def _outputs(logits: Tensor) -> Iterator[Finding]:
+    if not torch.isfinite(logits).all():
+        bad = int((~torch.isfinite(logits)).sum())
+        yield _finding(
+            "outputs are not finite",
+            f"{bad} of {logits.numel()} class scores",
+            "samples with such outputs cannot be scored",
+            "check weights, preprocessing and precision",
+            "error",
+        )
+    elif logits.shape[1] > 1 and (logits >= 0).all() and (logits.sum(1) - 1).abs().max() < 1e-4:
+        yield _finding(
+            "outputs look like probabilities",
+            "they are not negative and add up to 1",
+            "a softmax inside the model is taken for logits: output=prob applies a second one, gradients saturate",
+            "return the scores before the softmax",
+        )
+
+
+def _tuple(model: TorchExplained, x: Inputs) -> Iterator[Finding]:
+    with torch.inference_mode():
+        out = model.call(model.module(), x)
+    if isinstance(out, tuple | list) and not hasattr(out, "logits"):
+        yield _finding(
+            f"the network returns {len(out)} things",
+            type(out).__name__,
+            "the first is taken for the class scores",
+            "wrap the network so that it returns the scores alone, if they are elsewhere",
+            "note" if len(out) == 1 else "warning",
+        )
+
+
+def _reused(model: TorchExplained, x: Inputs) -> Iterator[Finding]:
+    calls: Counter[str] = Counter()
+    watched = [(n, m) for n, m in model.module().named_modules() if isinstance(m, _ACTIVATIONS)]
+    handles = [m.register_forward_hook(lambda *_, name=n: calls.update([name])) for n, m in watched]
+    try:
+        with torch.inference_mode():
+            model.logits(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    again = [f"{name} ({n} times)" for name, n in calls.items() if n > 1]
+    if again:
+        yield _finding(
+            "an activation module is used more than once in a pass",
+            _few(again),
+            "methods that keep one state per module (DeepLIFT, LRP) mix its uses up",
+            "give every use a module of its own",
+        )
+
+
+def _spatial(model: TorchExplained, x: Inputs) -> Iterator[Finding]:
+    try:
+        layers = model.layers(x)
+    except NotApplicable as reason:
+        yield _finding("there is no spatial layer", str(reason), "class activation maps are skipped", "", "note")
+        return
+    if not layers:
+        yield _finding(
+            "there is no spatial layer",
+            model.name,
+            "no module gives a feature map [channels, height, width]: class activation maps are skipped",
+            "make the last feature map the output of a module",
+        )
+
+
+def _gradient(model: TorchExplained, x: Inputs) -> Iterator[Finding]:
+    leaf = model.domain.leaf(x).detach().requires_grad_()
+    try:
+        with torch.enable_grad():
+            out = scalar(model.logits(model.domain.with_leaf(x, leaf)), torch.zeros(1, dtype=torch.long), "logit")
+            (slope,) = torch.autograd.grad(out.sum(), leaf)
+    except (RuntimeError, HeatcheckError) as problem:
+        yield _finding(
+            "gradients do not reach the input",
+            str(problem).splitlines()[0],
+            "gradient methods fail; those that need nothing but outputs apply",
+            "remove detach(), no_grad() and operations without a derivative from forward",
+        )
+        return
+    if not slope.any():
+        yield _finding(
+            "the gradient is zero everywhere",
+            "class 0, first input",
+            "gradient methods give empty maps",
+            "look for saturated or rounded outputs",
+        )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,138 @@
+"""Integrated gradients, against the definition, Captum and the axioms."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import IntegratedGradients as Captum
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from heatcheck import catalogue
+from heatcheck.methods.integrated_gradients import QUADRATURES, nodes
+from heatcheck.spec import SpecError
+from heatcheck.testing.models import bias_free_relu, one_head_attention
+from heatcheck.testing.scenes import probe_for, toy_batch
+
+
+def slow(lab, net, x, start, target, places, weights):
+    """One picture, one step after the other."""
+    total = torch.zeros_like(x)
+    for place, weight in zip(places, weights, strict=True):
+        total += weight * lab.slope(net, start + place * (x - start), target)
+    return (x - start) * total
+
+
+@pytest.mark.parametrize("quadrature", QUADRATURES)
+@pytest.mark.parametrize("steps", [2, 7])
+def test_one_step_at_a_time_gives_the_same(lab, quadrature, steps):
+    net, samples = lab.network(), lab.batch(lab.pictures(3))
+    x = samples.x["pixels"]
+    start = x.mean((2, 3), keepdim=True).expand_as(x)
+    want = [slow(lab, net, *row, *nodes(quadrature, steps)) for row in zip(x, start, samples.target, strict=True)]
+    spec = f"integrated_gradients(steps={steps}, quadrature={quadrature}, baseline=channel_mean)"
+    torch.testing.assert_close(lab.raw(spec, net, samples), torch.stack(want))
+
+
+def test_quadratures_by_hand():
+    places, weights = nodes("gauss_legendre", 2)
+    np.testing.assert_allclose(places, 0.5 + np.array([-1, 1]) / np.sqrt(12))
+    np.testing.assert_allclose(weights, [0.5, 0.5])
+    np.testing.assert_allclose(nodes("trapezoid", 3), [[0, 0.5, 1], [0.25, 0.5, 0.25]])
+    np.testing.assert_allclose(nodes("riemann_middle", 2), [[0.25, 0.75], [0.5, 0.5]])
+    np.testing.assert_allclose(nodes("linspace_n", 3), [[0, 0.5, 1], [1 / 3, 1 / 3, 1 / 3]])
+
+
+@pytest.mark.parametrize("act", [nn.Tanh, nn.ReLU])
+def test_captum_gives_the_same(lab, act):
+    net, samples = lab.network(act=act), lab.batch(lab.pictures(3))
+    want = Captum(net).attribute(samples.x["pixels"], target=samples.target, n_steps=50, method="gausslegendre")
+    torch.testing.assert_close(lab.raw("integrated_gradients", net, samples), want, rtol=1e-5, atol=1e-10)
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["zero", "channel_mean", "uniform"]))
+def test_maps_sum_to_the_change_in_output(lab, seed, baseline):
+    net, samples = lab.network(seed), lab.batch(lab.pictures(2, seed))
+    unit = catalogue.build("method", "integrated_gradients", baseline=baseline)
+    model = lab.wrap(net)
+    total = unit(probe_for(model), samples).values.flatten(1).sum(1)
+    apart = replace(
+        samples, streams=replace(samples.streams, digests=tuple(f"{d}|method" for d in samples.streams.digests))
+    )
+    start = catalogue.build("fill", baseline).full(model.domain, apart)["pixels"]
+    with torch.no_grad():
+        change = (net(samples.x["pixels"]) - net(start)).gather(1, samples.target[:, None])[:, 0]
+    torch.testing.assert_close(total, change, rtol=1e-8, atol=1e-8)
+
+
+def test_each_quadrature_is_as_complete_as_it_can_be(lab):
+    """The error on a smooth network at 50 steps: nothing, O(1/n²) twice, O(1/n)."""
+    net, samples = lab.network(), lab.batch(lab.pictures(4))
+    with torch.no_grad():
+        x = samples.x["pixels"]
+        change = (net(x) - net(0 * x)).gather(1, samples.target[:, None])[:, 0]
+    worst = {}
+    for quadrature in QUADRATURES:
+        total = lab.explain(f"integrated_gradients(quadrature={quadrature})", net, samples).values.flatten(1).sum(1)
+        worst[quadrature] = float((total - change).abs().max())
+    assert worst["gauss_legendre"] < 1e-10 < worst["riemann_middle"] < worst["trapezoid"] < 2e-3
+    assert worst["linspace_n"] > 5 * worst["trapezoid"]
+
+
+def test_where_the_input_is_the_baseline_there_is_nothing(lab):
+    x = lab.pictures(2)
+    x[:, :, 2:4] = 0
+    got = lab.raw("integrated_gradients(steps=5)", lab.network(), x)
+    assert (got[:, :, 2:4] == 0).all() and (got[:, :, :2] != 0).all()
+
+
+def test_without_biases_it_is_input_times_gradient(lab):
+    toy = bias_free_relu()
+    samples = toy_batch(toy, 3)
+    want = lab.explain("input_x_gradient", toy, samples).values
+    torch.testing.assert_close(lab.explain("integrated_gradients(steps=3)", toy, samples).values, want)
+
+
+@pytest.mark.parametrize("quadrature", QUADRATURES)
+def test_a_linear_model_needs_no_steps(lab, quadrature):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 3)).double()
+    samples = lab.batch(lab.pictures(3))
+    x = samples.x["pixels"]
+    want = net[1].weight[samples.target].detach().reshape(x.shape) * (x - x.mean((2, 3), keepdim=True))
+    got = lab.raw(f"integrated_gradients(steps=2, quadrature={quadrature}, baseline=channel_mean)", net, samples)
+    torch.testing.assert_close(got, want)
+
+
+def test_special_tokens_of_a_text_stay(lab):
+    toy = one_head_attention()
+    samples = toy_batch(toy, 4)
+    probe = probe_for(toy)
+    got = catalogue.build("method", "integrated_gradients")(probe, samples).values
+    assert (got[samples.x["special"]] == 0).all()
+    change = probe.clean(samples).read("logit") - probe.deleted(samples, "zero").read("logit")
+    torch.testing.assert_close(got.sum(1), change, rtol=1e-9, atol=1e-9)
+
+
+def test_memory_does_not_grow_with_the_steps(lab):
+    """No call to the model is larger than the micro-batch, whatever the number of steps."""
+    seen = []
+    net = lab.network()
+    model = lab.wrap(net)
+    model.module().register_forward_hook(lambda _m, args, _o: seen.append(len(args[0])))
+    lab.explain("integrated_gradients(steps=33)", model, lab.pictures(2), backward=4)
+    assert set(seen) == {4} and len(seen) == 17
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ("integrated_gradients(quadrature=simpson)", "not one of gauss_legendre"),
+        ("integrated_gradients(quadrature=trapezoid, steps=1)", "steps=2 or more"),
+        ("integrated_gradients(steps=0)", "at least 1"),
+    ],
+)
+def test_mistakes_are_named(spec, match):
+    with pytest.raises(SpecError, match=match):
+        catalogue.build("method", spec)

@@ -1,0 +1,150 @@
+"""SmoothGrad and its kin, one noisy copy at a time, against Captum on the same noise, and by their laws."""
+
+import pytest
+import torch
+from captum.attr import NoiseTunnel, Saliency
+from captum.attr._core import noise_tunnel
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heatcheck import catalogue
+from heatcheck.spec import SpecError
+from heatcheck.testing.models import additive, linear, one_head_attention
+from heatcheck.testing.scenes import probe_for, toy_batch
+from heatcheck.types import NotApplicable
+
+FAMILY = ("smoothgrad", "smoothgrad_sq", "vargrad")
+
+
+def copies(lab, samples, n, sigma, *, absolute=False):
+    """`n` noisy copies of each picture, drawn one after the other."""
+    out = []
+    for i, x in enumerate(samples.x["pixels"]):
+        rng = samples.streams.generator(i, "noise")
+        deviation = sigma if absolute else sigma * (x.max() - x.min())
+        out.append(torch.stack([x + deviation * torch.randn(x.shape, generator=rng, dtype=x.dtype) for _ in range(n)]))
+    return out
+
+
+def moments(values):
+    return {"smoothgrad": values.mean(0), "smoothgrad_sq": (values**2).mean(0), "vargrad": values.var(0, correction=0)}
+
+
+@pytest.mark.parametrize("id", FAMILY)
+def test_one_copy_at_a_time_gives_the_same(lab, id):
+    net, samples = lab.network(), lab.batch(lab.pictures(3))
+    noisy = copies(lab, samples, 7, 0.2)
+    want = []
+    for row, target in zip(noisy, samples.target, strict=True):
+        want.append(moments(torch.stack([lab.slope(net, x, target) for x in row]))[id])
+    torch.testing.assert_close(lab.raw(f"{id}(samples=7, sigma=0.2)", net, samples), torch.stack(want))
+
+
+@pytest.mark.parametrize("of", ["occlusion", "integrated_gradients(steps=3)", "input_x_gradient", "grad_cam",
+                                "rise(samples=5)", "lime(samples=20, units=grid(2))"])  # fmt: skip
+def test_any_method_can_be_smoothed(lab, of):
+    """Each noisy copy, explained on its own as a sample with the same stream, then averaged."""
+    net, samples = lab.network(), lab.batch(lab.pictures(2))
+    want = []
+    for i, row in enumerate(copies(lab, samples, 3, 0.15)):
+        again = [samples.take([i]).with_inputs(samples.x.replace(pixels=x[None])) for x in row]
+        inner = catalogue.build("method", of, output="logit")
+        want.append(torch.stack([lab.raw(inner, net, one)[0] for one in again]).mean(0))
+    torch.testing.assert_close(lab.raw(f"smoothgrad(of={of}, samples=3)", net, samples), torch.stack(want))
+
+
+@pytest.mark.parametrize("id", FAMILY)
+def test_captum_gives_the_same_on_the_same_noise(lab, id, monkeypatch):
+    net, samples = lab.network(), lab.batch(lab.pictures(3))
+    x = samples.x["pixels"]
+    noise = torch.cat(copies(lab, samples, 5, 0.3, absolute=True)) - x.repeat_interleave(5, 0)
+    monkeypatch.setattr(noise_tunnel.torch, "normal", lambda *_a, **_k: noise)
+    want = NoiseTunnel(Saliency(net)).attribute(
+        x, nt_type=id, nt_samples=5, stdevs=0.3, target=samples.target, abs=False
+    )
+    monkeypatch.undo()
+    got = lab.raw(f"{id}(samples=5, sigma=0.3, absolute=true)", net, samples)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-10)
+
+
+@given(st.integers(0, 10_000), st.floats(0, 3))
+def test_a_linear_model_does_not_mind_noise(lab, seed, sigma):
+    toy = linear(seed=seed)
+    samples = toy_batch(toy, 2, seed)
+    gradient = lab.raw("saliency", toy, samples)
+    smooth = {id: lab.raw(f"{id}(samples=3, sigma={sigma!r}, absolute=true)", toy, samples) for id in FAMILY}
+    torch.testing.assert_close(smooth["smoothgrad"], gradient)
+    torch.testing.assert_close(smooth["smoothgrad_sq"], gradient**2)
+    torch.testing.assert_close(smooth["vargrad"], torch.zeros_like(gradient), rtol=0, atol=1e-14)
+
+
+def test_variance_is_mean_square_minus_squared_mean(lab):
+    mean, square, variance = (lab.raw(f"{id}(samples=6)", lab.network(), lab.pictures()) for id in FAMILY)
+    assert (variance >= 0).all() and (variance > 0).any()
+    torch.testing.assert_close(variance, square - mean**2)
+
+
+def test_without_noise_it_is_the_method_itself(lab):
+    x = lab.pictures()
+    for of in ("saliency", "grad_cam", "occlusion"):
+        want = lab.explain(of, lab.network(), x).values
+        torch.testing.assert_close(lab.explain(f"smoothgrad(of={of}, sigma=0.0)", lab.network(), x).values, want)
+
+
+def test_noise_grows_with_the_range_of_each_input(lab):
+    """With sigma a share of the range, scaling a picture and the model's weights against it scales the map."""
+    net, x = lab.network(), lab.pictures(2)
+    samples = lab.batch(x)
+    louder = samples.with_inputs(samples.x.replace(pixels=10 * x))
+    quiet = lab.network()
+    with torch.no_grad():
+        quiet[0].weight /= 10
+    torch.testing.assert_close(10 * lab.raw("smoothgrad", quiet, louder), lab.raw("smoothgrad", net, samples))
+
+
+def test_it_averages_before_it_reduces(lab):
+    net, x = lab.network(), lab.pictures()
+    got = lab.explain("smoothgrad(samples=4, reduction=sum_abs, post=abs)", net, x).values
+    torch.testing.assert_close(got, lab.raw("smoothgrad(samples=4)", net, x).abs().sum(1))
+
+
+def test_the_wrappers_output_is_explained(lab):
+    net, x = lab.network(), lab.pictures()
+    unit = catalogue.build("method", "smoothgrad(output=prob, sigma=0.0, samples=1)")
+    got = lab.explain(unit, net, x)
+    assert got.output == "prob"
+    torch.testing.assert_close(got.values, lab.explain("saliency(output=prob)", net, x).values)
+    resolved = unit.resolve(lab.wrap(net).domain)
+    assert resolved.of == "saliency(output=prob)" and resolved.resolve(lab.wrap(net).domain) == resolved
+
+
+@pytest.mark.parametrize("inner", ["output=prob", "post=abs", "reduction=l2"])
+def test_what_belongs_to_the_wrapper_is_not_silently_dropped(lab, inner):
+    with pytest.raises(SpecError, match=f"belongs to the wrapper; write smoothgrad.of=saliency, {inner}"):
+        lab.explain(f"smoothgrad(of=saliency({inner}))", lab.network(), lab.pictures())
+
+
+def test_texts_are_smoothed_in_embedding_space(lab):
+    toy = one_head_attention()
+    samples = toy_batch(toy, 3)
+    got = lab.explain("smoothgrad(samples=4)", toy, samples)
+    assert got.values.shape == samples.x["ids"].shape and (got.values != 0).any(1).all()
+
+
+def test_what_cannot_be_smoothed_says_why(lab):
+    toy = one_head_attention()
+    with pytest.raises(NotApplicable, match="grad_cam is defined for image"):
+        lab.explain("smoothgrad(of=grad_cam)", toy, toy_batch(toy, 1))
+    with pytest.raises(SpecError, match="cannot be negative"):
+        catalogue.build("method", "smoothgrad(sigma=-1)")
+
+
+def test_noisy_copies_leave_no_answers_behind():
+    """Answers about altered inputs must not be taken for answers about the samples."""
+    toy = additive()
+    samples = toy_batch(toy, 2)
+    used, fresh = probe_for(toy), probe_for(toy)
+    catalogue.build("method", "smoothgrad(of=occlusion, samples=2)")(used, samples)
+    assert not used.memo
+    occlusion = catalogue.build("method", "occlusion")
+    assert torch.equal(occlusion(used, samples).values, occlusion(fresh, samples).values)

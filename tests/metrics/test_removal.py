@@ -1,0 +1,191 @@
+"""MoRF, LeRF and ABPC, against the definition and against known answers."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def slow_curve(toys, model, batch, row, order, free, steps, output):
+    """f(x^(k)), k = 0 … L, deleting the first ⌊kn/L⌋ sites of an order one input at a time."""
+    points = []
+    for k in range(steps + 1):
+        keep = torch.ones(free.shape[1], dtype=torch.bool)
+        keep[torch.tensor(order[: k * len(order) // steps], dtype=torch.long)] = False
+        points.append(toys.ask(model, batch, row, keep, output))
+    return np.array(points)
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("steps", [3, 20])
+def test_agrees_with_the_definition(toys, kind, steps):
+    model, batch = toys.stage(kind)
+    maps = toys.random_maps(model, batch, 2)
+    free = model.domain.deletable(batch.x)
+    got = {m: toys.score(f"{m}(steps={steps})", model, batch, maps) for m in ("morf", "lerf", "abpc")}
+    for j in range(2):
+        for i in range(3):
+            sites = torch.nonzero(free[i]).flatten().tolist()
+            falling = sorted(sites, key=lambda s: -float(maps.sites()[j, i, s]))
+            most = slow_curve(toys, model, batch, i, falling, free, steps, "prob")
+            least = slow_curve(toys, model, batch, i, falling[::-1], free, steps, "prob")
+            assert got["morf"].curve[j, i].numpy() == pytest.approx(most, abs=1e-12)
+            assert got["lerf"].curve[j, i].numpy() == pytest.approx(least, abs=1e-12)
+            assert got["abpc"].curve[j, i].numpy() == pytest.approx(least - most, abs=1e-12)
+            assert got["morf"].value[j, i] == pytest.approx(np.mean(most[0] - most), abs=1e-12)
+            assert got["lerf"].value[j, i] == pytest.approx(np.mean(least[0] - least), abs=1e-12)
+    assert torch.equal(got["abpc"].value, got["morf"].value - got["lerf"].value)
+    assert got["morf"].share == tuple(k / steps for k in range(steps + 1))
+
+
+def test_the_score_and_its_curve_hold_the_same(toys):
+    """X12: raw curve → drop → raw curve."""
+    model, batch = toys.stage("image")
+    maps = toys.random_maps(model, batch, 2)
+    for spec in ("morf", "lerf"):
+        scores = toys.score(spec, model, batch, maps)
+        clean = scores.curve[..., 0]
+        assert torch.allclose(clean - scores.value, scores.curve.mean(-1), atol=1e-14)
+    both = toys.score("abpc(area=trapezoid)", model, batch, maps)
+    inner = both.curve.sum(-1) - (both.curve[..., 0] + both.curve[..., -1]) / 2
+    assert torch.allclose(both.value, inner / 20, atol=1e-14)
+
+
+@pytest.mark.parametrize(("kind", "n"), [("image", 36), ("text", 4)])
+def test_a_linear_model_has_a_closed_form(toys, kind, n):
+    """X1: MoRF = Σ (n − j) c_(j) / (n + 1); MoRF + LeRF = Σ c for any order; the true order is best."""
+    model, batch = toys.stage(kind, bent_model=False, n=1)
+    right = toys.truth(model, batch)
+    worth = right[0].flatten()[model.domain.deletable(batch.x)[0]]
+    maps = toys.maps_of(model, batch, right, -right, *(m.values for m in toys.random_maps(model, batch, 5).items))
+    morf, lerf, abpc = (
+        toys.score(f"{m}(steps={n}, output=logit)", model, batch, maps).value[:, 0] for m in ("morf", "lerf", "abpc")
+    )
+    falling = worth.sort(descending=True).values
+    closed = sum((n - j) * float(c) for j, c in enumerate(falling)) / (n + 1)
+    assert float(morf[0]) == pytest.approx(closed, abs=1e-9)
+    assert torch.allclose(morf + lerf, worth.sum(), atol=1e-9)
+    assert float(abpc[1]) == pytest.approx(-float(abpc[0]), abs=1e-12)
+    assert (morf[2:] < morf[0]).all() and (lerf[2:] > lerf[0]).all() and (abpc[2:] < abpc[0]).all()
+
+
+def test_random_orders_lose_half_on_average(toys):
+    model = toys.linear(1, 6)
+    batch = toys.pictures(model, 1)
+    right = toys.truth(model, batch)
+    maps = toys.random_maps(model, batch, 400)
+    morf = toys.score("morf(steps=36, output=logit)", model, batch, maps).value[:, 0]
+    spread = float(morf.std()) / 20
+    assert float(morf.mean()) == pytest.approx(float(right.sum()) / 2, abs=4 * spread)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_monotone_changes_change_nothing(toys, seed):
+    """X2, and X3: bounds of probability drops."""
+    model, batch = toys.stage("image", n=2)
+    maps = toys.random_maps(model, batch, 2, seed=seed)
+    moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+    probe = toys.probe_on(model)
+    clean = probe.clean(batch).read("prob")
+    for spec in ("morf", "lerf", "abpc"):
+        a, b = (toys.score(spec, model, batch, m, probe) for m in (maps, moved))
+        assert torch.equal(a.value, b.value) and torch.equal(a.curve, b.curve)
+        low, high = (clean - 1, clean) if spec != "abpc" else (-torch.ones(2), torch.ones(2))
+        assert (a.value >= low - 1e-12).all() and (a.value <= high + 1e-12).all()
+
+
+def test_the_end_is_the_fully_deleted_input(toys):
+    """X6."""
+    model, batch = toys.stage("image")
+    maps = toys.random_maps(model, batch, 2)
+    probe = toys.probe_on(model)
+    end = probe.deleted(batch, "zero").read("prob")
+    for spec in ("morf(steps=7)", "lerf(steps=7)"):
+        curve = toys.score(spec, model, batch, maps, probe).curve
+        assert torch.equal(curve[..., -1], end.expand(2, -1))
+        assert torch.equal(curve[..., 0], probe.clean(batch).read("prob").expand(2, -1))
+
+
+def test_deleting_what_is_already_the_fill_changes_nothing(toys):
+    model = toys.bent()
+    batch = toys.pictures(model, 2)
+    pixels = batch.x["pixels"].clone()
+    pixels[..., :3, :] = 0
+    batch = toys.batch_of(model, batch.x.replace(pixels=pixels))
+    top = torch.zeros(2, 6, 6)
+    top[:, :3] = 1
+    curve = toys.score("morf(steps=2)", model, batch, toys.maps_of(model, batch, top)).curve
+    assert torch.equal(curve[..., 1], curve[..., 0])
+
+
+def test_a_constant_model_never_falls(toys):
+    """X8."""
+    model = toys.constant()
+    batch = toys.pictures(model, 2)
+    for spec in ("morf", "lerf", "abpc"):
+        assert toys.score(spec, model, batch, toys.random_maps(model, batch, 2)).value.abs().max() == 0
+
+
+@pytest.mark.parametrize("spec", ["morf", "lerf"])
+def test_percentile_compat_deletes_the_sets_of_m4(toys, spec):
+    model = toys.bent(1, 6)
+    batch = toys.pictures(model, 2)
+    maps = toys.random_maps(model, batch, 2, ties=True)
+    got = toys.score(f"{spec}(steps=10, ties=percentile_compat)", model, batch, maps)
+    for j in range(2):
+        for i in range(2):
+            heat = maps.sites()[j, i].numpy()
+            points = [toys.ask(model, batch, i, torch.ones(36, dtype=torch.bool), "prob")]
+            for k in range(1, 11):
+                q = np.percentile(heat, 100 - 10 * k if spec == "morf" else 10 * (k - 1))
+                gone = heat > q if spec == "morf" else heat < q
+                points.append(toys.ask(model, batch, i, torch.from_numpy(~gone), "prob"))
+            assert got.curve[j, i].numpy() == pytest.approx(np.array(points), abs=1e-12)
+
+
+def test_ties_decide_the_order_of_equal_units(toys):
+    model = toys.bent(1, 6)
+    batch = toys.pictures(model, 2)
+    flat = toys.maps_of(model, batch, torch.zeros(2, 6, 6))
+    ramp = torch.arange(36.0).reshape(6, 6).expand(2, 6, 6)
+    falling = toys.score("morf", model, batch, toys.maps_of(model, batch, -ramp)).curve
+    rising = toys.score("morf", model, batch, toys.maps_of(model, batch, ramp)).curve
+    assert torch.equal(toys.score("morf(ties=index)", model, batch, flat).curve, falling)
+    assert torch.equal(toys.score("morf(ties=reverse_index)", model, batch, flat).curve, rising)
+    assert not torch.equal(toys.score("morf", model, batch, flat).curve, falling)
+
+
+def test_the_three_share_their_passes(toys):
+    model, batch = toys.stage("image")
+    maps = toys.random_maps(model, batch, 3)
+    probe = toys.probe_on(model)
+    toys.score("abpc", model, batch, maps, probe)
+    spent = probe.spent.forwards
+    assert spent == 3 * (2 + 3 * 2 * 19)
+    for spec in ("morf", "lerf", "abpc"):
+        toys.score(spec, model, batch, maps, probe)
+    assert probe.spent.forwards == spent
+
+
+def test_equal_orderings_are_asked_once(toys):
+    model, batch = toys.stage("image")
+    one = toys.random_maps(model, batch, 1)
+    probe, again = toys.probe_on(model), toys.probe_on(model)
+    toys.score("morf", model, batch, one, probe)
+    twins = toys.maps_of(model, batch, one.items[0].values, one.items[0].values.exp(), one.items[0].values * 3)
+    toys.score("morf", model, batch, twins, again)
+    assert again.spent.forwards == probe.spent.forwards == 3 * 21
+
+
+def test_a_text_without_words_has_no_score(toys):
+    model = toys.words()
+    batch = toys.sentences(model, (0, 3))
+    maps = toys.random_maps(model, batch, 1)
+    for spec in ("morf", "lerf", "abpc", "ids", "ids(update=true)"):
+        if "update" in spec:
+            maps = toys.methods(model, batch, "input_x_gradient")
+        scores = toys.score(spec, model, batch, maps)
+        assert scores.status[0] == ("undefined: there is no token to delete", "ok")
+        assert scores.value[0].isnan().tolist() == [True, False]

@@ -1,0 +1,116 @@
+"""Profiles: what they say exists, and the laws of applying them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heatcheck import catalogue
+from heatcheck.profiles import Profile, load_profile, names
+from heatcheck.spec import Spec, SpecError, parse
+
+TOY = Profile(
+    name="toy",
+    note="",
+    methods=("rise",),
+    metrics=("sds",),
+    params={
+        "method": {"rise": {"samples": 7, "fill": "blur(kernel=3)"}, "saliency": {"post": "abs"}},
+        "metric": {"sds": {"units": "grid(2)"}},
+        "fill": {"blur": {"sigma": 2.5}},
+    },
+    aliases={"I×G abs.": "input_x_gradient(post=abs)"},
+)
+
+
+@pytest.mark.parametrize("name", names())
+def test_everything_a_profile_names_exists(name: str) -> None:
+    profile = load_profile(name)
+    written = [("method", m) for m in profile.methods] + [("metric", m) for m in profile.metrics]
+    written += [(kind, str(Spec(id, params))) for kind, units in profile.params.items() for id, params in units.items()]
+    assert profile.methods and profile.metrics and profile.note
+    for kind, spec in written:
+        assert list(catalogue.problems(kind, profile.spec(spec))) == []
+        assert catalogue.build(kind, profile.apply(kind, spec)).kind == kind
+
+
+def test_quick_is_what_the_specification_says() -> None:
+    apply = load_profile("quick").apply
+    assert [apply("metric", m) for m in ("morf", "lerf", "abpc", "ids")] == [
+        "morf(steps=8)",
+        "lerf(steps=8)",
+        "abpc(steps=8)",
+        "ids(steps=8)",
+    ]
+    assert apply("metric", "infidelity") == "infidelity(samples=64)"
+    assert [apply("method", m) for m in ("rise", "lime", "integrated_gradients", "smoothgrad")] == [
+        "rise(samples=128)",
+        "lime(samples=128)",
+        "integrated_gradients(steps=16)",
+        "smoothgrad(samples=8)",
+    ]
+    assert load_profile("quick").methods == load_profile("default").methods
+
+
+def test_the_default_profile_changes_no_parameter() -> None:
+    profile = load_profile("default")
+    assert [profile.apply("method", m) for m in profile.methods] == list(profile.methods)
+    assert profile.target == "predicted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "applied"),
+    [
+        ("method", "rise", "rise(samples=7, fill=blur(kernel=3, sigma=2.5))"),
+        ("method", "rise(samples=9)", "rise(samples=9, fill=blur(kernel=3, sigma=2.5))"),
+        ("method", "rise( fill = zero , samples=1000)", "rise(samples=1000, fill=zero)"),
+        ("method", "rise(fill=blur(sigma=1.0))", "rise(samples=7, fill=blur(sigma=1.0))"),
+        ("method", "smoothgrad", "smoothgrad(of=saliency(post=abs))"),
+        ("method", "smoothgrad(of=saliency(post=none))", "smoothgrad(of=saliency(post=none))"),
+        ("method", "smoothgrad(of=smoothgrad(of=rise))", None),
+        ("method", "lime", "lime"),
+        ("method", "I×G abs.", "input_x_gradient(post=abs)"),
+        ("metric", "sds(fill=auto)", "sds(units=grid(2), fill=auto)"),
+    ],
+)
+def test_what_is_written_beats_the_profile(kind: str, written: str, applied: str | None) -> None:
+    got = TOY.apply(kind, written)
+    if applied is None:
+        inner = "rise(samples=7, fill=blur(kernel=3, sigma=2.5))"
+        applied = f"smoothgrad(of=smoothgrad(of={inner}))"
+    assert got == applied
+
+
+params = st.fixed_dictionaries(
+    {},
+    optional={
+        "samples": st.integers(1, 2000),
+        "keep": st.floats(0.01, 0.99),
+        "fill": st.sampled_from(["zero", "blur", "blur(kernel=5)", "auto"]),
+        "output": st.sampled_from(["logit", "prob"]),
+    },
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(written=params, order=st.randoms(use_true_random=False))
+def test_applying_is_canonical_idempotent_and_respects_what_is_written(written: dict, order) -> None:
+    shuffled = list(written)
+    order.shuffle(shuffled)
+    once = TOY.apply("method", str(Spec("rise", {k: written[k] for k in shuffled})))
+    assert once == TOY.apply("method", str(Spec("rise", written)))
+    assert TOY.apply("method", once) == once
+    got = parse(once).params
+    declared = list(catalogue.find("method", "rise").params)
+    assert list(got) == sorted(got, key=declared.index)
+    assert {k: got[k] for k in written if k != "fill"} == {k: v for k, v in written.items() if k != "fill"}
+    assert written.keys() <= got.keys()
+    assert got["samples"] == written.get("samples", 7)
+
+
+def test_units_that_do_not_exist() -> None:
+    with pytest.raises(SpecError, match="no method is called 'rize'; did you mean rise"):
+        TOY.apply("method", "rize")
+    with pytest.raises(SpecError, match="no profile is called 'quik'; did you mean quick"):
+        load_profile("quik")
+    with pytest.raises(SpecError, match="no profile is called"):
+        load_profile("../quick")
