@@ -288,11 +288,15 @@ def score(
     given = collect(maps)
     target = common_target(given) if target is None else target
     values, order = [], []
-    for rows, probe, batch in batches_of(explained, x, target, reference, seed):
+    groups = list(batches_of(explained, x, target, reference, seed))
+    total = sum(len(rows) for rows, _, _ in groups)
+    for rows, probe, batch in groups:
         items: list[Attribution] = []
         explainers: list[Method | None] = []
         for item in given:
             if isinstance(item, Attribution):
+                if len(item.values) != total:
+                    raise HeatcheckError(f"{item.method}: {len(item.values)} maps were given for {total} inputs")
                 items.append(fit(item.take(rows), probe, batch))
                 explainers.append(None)
             else:
@@ -350,8 +354,6 @@ def fit(item: Attribution, probe: Probe, batch: Batch) -> Attribution:
             f"{item.method}: maps of shape {tuple(item.values.shape)} do not fit inputs "
             f"{tuple(probe.domain.leaf(batch.x).shape)}; give one number per site, {dims} axes with the batch"
         )
-    if len(item.values) != len(batch):
-        raise HeatcheckError(f"{item.method}: {len(item.values)} maps were given for {len(batch)} inputs")
     sites = probe.domain.shape(batch.x)
     if dims == 2 and item.values.shape[1] > sites[1]:
         item = Attribution(**{**item.__dict__, "values": item.values[:, : sites[1]]})

@@ -89,9 +89,13 @@ def _spec(tokens: list[tuple[str, str]], text: str) -> tuple[Spec, list[tuple[st
             key, tokens = tokens[0][1], tokens[2:]
         else:
             key = "n"
+        if key in params:
+            raise SpecError(f"{text!r}: {key} is given twice")
         params[key], tokens = _value(tokens, text)
         if tokens and tokens[0][1] == ",":
             tokens = tokens[1:]
+        elif tokens and tokens[0][1] != ")":
+            raise SpecError(f"{text!r}: expected a comma before {tokens[0][1]!r}")
     if not tokens:
         raise SpecError(f"{text!r}: the bracket is not closed")
     return Spec(name, params), tokens[1:]

@@ -1,4 +1,7 @@
-"""Toy models and maps, small enough that every right answer can be computed the slow way."""
+"""Toy models and maps, small enough that every right answer can be computed the slow way.
+
+Layers are eight wide: under MKL a 5 × 5 linear layer gives a row other bits in another place of the batch.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,9 +26,9 @@ class Words(nn.Module):
 
     def __init__(self, classes, bent):
         super().__init__()
-        self.emb = nn.Embedding(30, 5)
-        self.mid = nn.Linear(5, 5)
-        self.head = nn.Linear(5, classes, bias=False)
+        self.emb = nn.Embedding(30, 8)
+        self.mid = nn.Linear(8, 8)
+        self.head = nn.Linear(8, classes, bias=False)
         self.bent = bent
 
     def forward(self, embeds, attention):
@@ -67,7 +70,7 @@ def linear(channels=1, size=6, classes=3, seed=0):
 
 
 def bent(channels=1, size=6, classes=3, seed=0):
-    body = nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 7), nn.Tanh(), nn.Linear(7, classes))
+    body = nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 8), nn.Tanh(), nn.Linear(8, classes))
     return TorchExplained(seeded(body, seed), "bent", ImageDomain())
 
 

@@ -49,7 +49,9 @@ def test_ties_are_random_per_sample_and_equal_for_all_methods():
     place = curves.by_relevance(torch.zeros(3, 6, 8), first, units)
     assert torch.equal(place[0], place[1]) and torch.equal(place[0], place[2])
     assert len({tuple(p.tolist()) for p in place[0]}) == 6
-    assert torch.equal(first[2:4], curves.tie_breakers(streams.take([2, 3]), units.take(torch.tensor([2, 3])), "random"))
+    assert torch.equal(
+        first[2:4], curves.tie_breakers(streams.take([2, 3]), units.take(torch.tensor([2, 3])), "random")
+    )
     assert curves.by_relevance(torch.zeros(1, 1, 4), curves.tie_breakers(Streams(0, ("a",)), flat_units(4), "index"),
                                flat_units(4)).tolist() == [[[0, 1, 2, 3]]]  # fmt: skip
     backwards = curves.tie_breakers(Streams(0, ("a",)), flat_units(4), "reverse_index")

@@ -67,7 +67,8 @@ def test_a_linear_model_has_a_closed_form(toys, kind, n):
     assert float(morf[0]) == pytest.approx(closed, abs=1e-9)
     assert torch.allclose(morf + lerf, worth.sum(), atol=1e-9)
     assert float(abpc[1]) == pytest.approx(-float(abpc[0]), abs=1e-12)
-    assert (morf[2:] < morf[0]).all() and (lerf[2:] > lerf[0]).all() and (abpc[2:] < abpc[0]).all()
+    assert (morf <= morf[0] + 1e-12).all() and (lerf >= lerf[0] - 1e-12).all() and (abpc <= abpc[0] + 1e-12).all()
+    assert float(abpc[2:].mean()) < float(abpc[0]) - 0.1
 
 
 def test_random_orders_lose_half_on_average(toys):
@@ -159,11 +160,11 @@ def test_ties_decide_the_order_of_equal_units(toys):
 
 def test_the_three_share_their_passes(toys):
     model, batch = toys.stage("image")
-    maps = toys.random_maps(model, batch, 3)
+    maps = toys.random_maps(model, batch, 1)
     probe = toys.probe_on(model)
     toys.score("abpc", model, batch, maps, probe)
     spent = probe.spent.forwards
-    assert spent == 3 * (2 + 3 * 2 * 19)
+    assert spent == 3 * (2 + 2 * 19)
     for spec in ("morf", "lerf", "abpc"):
         toys.score(spec, model, batch, maps, probe)
     assert probe.spent.forwards == spent

@@ -83,7 +83,10 @@ def test_what_has_no_ranking_is_a_status_or_zero(toys, spec):
     flat = toys.maps_of(model, batch, torch.ones(3, 6, 6))
     dull = toys.constant()
     still = toys.pictures(dull, 3)
-    for scores in (toys.score(spec, model, batch, flat), toys.score(spec, dull, still, toys.random_maps(dull, still, 1))):
+    for scores in (
+        toys.score(spec, model, batch, flat),
+        toys.score(spec, dull, still, toys.random_maps(dull, still, 1)),
+    ):
         if spec == "sds":
             assert scores.value.isnan().all()
             assert scores.status == (("undefined: the map's units, or the drops, are all equal",) * 3,)

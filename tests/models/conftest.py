@@ -11,8 +11,22 @@ from torch import nn
 from heatcheck.models.vision_shim import load_transformers
 from heatcheck.types import Sample, digest_of
 
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] a b c good bad film the was . ! ? , short check ##s ##er plot i it is fine".split()
+    *SPECIAL,
+    *".!?,abc",
+    "good",
+    "bad",
+    "film",
+    "the",
+    "was",
+    "short",
+    "check",
+    "##s",
+    "##der",
+    "plot",
+    "it",
+    "is",
 )
 
 

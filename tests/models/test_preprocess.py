@@ -23,7 +23,13 @@ def noise(width, height):
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_equals_timm(shape, interpolation):
     timm = load_timm()
-    cfg = {"input_size": (3, 32, 32), "crop_pct": 0.9, "interpolation": interpolation, "crop_mode": "center", **IMAGENET}
+    cfg = {
+        "input_size": (3, 32, 32),
+        "crop_pct": 0.9,
+        "interpolation": interpolation,
+        "crop_mode": "center",
+        **IMAGENET,
+    }
     theirs = timm.data.create_transform(**{k: v for k, v in cfg.items() if k != "crop_mode"}, is_training=False)
     picture = noise(*shape)
     assert_close(from_timm(cfg).normalised(picture)[0], theirs(picture), rtol=0, atol=1e-6)

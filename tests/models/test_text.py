@@ -11,6 +11,7 @@ from heatcheck.models.load import load_model
 from heatcheck.models.text import TextExplained, dense, padded_length, sentences, token_mask
 from heatcheck.models.vision_shim import load_transformers
 from heatcheck.types import Batch, HeatcheckError, Inputs, NotApplicable, Sample, Streams
+
 from .conftest import save_text_model, say
 
 REVIEW = "The films was good. It is a badder plot!"
@@ -28,7 +29,7 @@ def batch_of(x):
 
 def test_tokens_words_and_sentences(bert):
     tokens = bert.tokens(say(REVIEW))
-    assert " ".join(tokens.text) == "[CLS] the film ##s was good . it is a bad ##er plot ! [SEP]"
+    assert " ".join(tokens.text) == "[CLS] the film ##s was good . it is a bad ##der plot ! [SEP]"
     assert tokens.word == (-1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 10, -1)
     assert [REVIEW[a:b] for a, b in tokens.offsets[1:4]] == ["The", "film", "s"]
     x = bert.encode(say(REVIEW))
@@ -106,7 +107,7 @@ def test_spans_become_a_mask_over_tokens(bert):
     x = bert.encode(sample)
     mask = bert.references(sample, x)["mask"]
     assert mask.shape == (16,)
-    assert [t for t, m in zip(bert.tokens(sample).text, mask.tolist(), strict=False) if m] == ["good", "bad", "##er"]
+    assert [t for t, m in zip(bert.tokens(sample).text, mask.tolist(), strict=False) if m] == ["good", "bad", "##der"]
     plain = say("good", reference={"other": 1})
     assert bert.references(plain, x) == {"other": 1}
 

@@ -16,7 +16,6 @@ from heatcheck.cli.options import Plugins
 from heatcheck.models.catalogue import models
 from heatcheck.plugins import load_plugin
 from heatcheck.spec import SpecError, split
-from heatcheck.study import Study
 
 EDGE, CAPTION, GAP = 224, 18, 6
 
@@ -75,7 +74,8 @@ def explain(
     known = model or next(source.id for source in models().values() if source.modality == modality)
     everything = method.strip() == "all"
     methods = list(catalogue.entries("method")) if everything else split(method)
-    Study.of(models=known, data="images", methods=methods)
+    for _, wrong in (problem for name in methods for problem in catalogue.problems("method", name)):
+        raise SpecError(f"--method: {wrong}")
     found = explained(known, texts or [str(Path(p).expanduser()) for p in pictures], methods, target, everything, quiet)
     if not texts:
         sheet(found, len(methods)).save(out.expanduser(), "PNG")

@@ -26,7 +26,7 @@ def metric(
     id: str,
     *,
     better: str,
-    within: tuple[float | None, float | None] = (None, None),
+    within: tuple[int | float | None, int | float | None] = (None, None),
     on: tuple[str, ...] = ("image", "text"),
     needs: tuple[str, ...] = (),
     invariant: tuple[str, ...] = (),
@@ -222,7 +222,7 @@ class Metric(Unit, ABC):
                 f"{self.id} needs a reference {kind!r}, and none was given" for kind in kinds if kind not in reference
             ]
             if self.wants_label and label < 0:
-                lacks.append(f"{self.name} needs a label, and none was given")
+                lacks.append(f"{self.id} needs a label here, and none was given")
             reasons.append(lacks[0] if lacks else None)
         return reasons
 

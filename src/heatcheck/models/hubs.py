@@ -130,7 +130,7 @@ def _modality(name: str, request: Request) -> Modality:
         raise HeatcheckError(f"hf:{name} is {written or 'of unknown architecture'}: no image or sequence classifier")
     if request.modality is not None and request.modality not in found:
         raise HeatcheckError(f"hf:{name} is {written}, so modality={request.modality!r} does not fit")
-    return found[0]
+    return Modality(request.modality or found[0])
 
 
 def text_classifier(name: str, request: Request) -> Explained:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def render(result: Source, *, title: str | None = None) -> str:
     )
 
 
+@cache
 def _environment() -> Environment:
     env = Environment(
         loader=FileSystemLoader(_FILES),

@@ -141,6 +141,8 @@ def check_finite_and_shaped(method: Method, models: Models | None = None) -> Non
         assert got.status == (OK,) * len(batch), f"{who} gave the statuses {got.status}"
         assert got.target is not None, f"{who} names no targets"
         assert torch.equal(got.target, batch.target), f"{who} names the targets {got.target.tolist()}"
+        axes = model.domain.leaf(batch.x).ndim - 1
+        assert got.values.ndim == axes, f"{who} gave maps {tuple(got.values.shape)}, which do not have {axes} axes"
         sites = model.domain.layout(got.values, batch.x, got.interpolation)
         expected = tuple(model.domain.deletable(batch.x).shape)
         assert tuple(sites.shape) == expected, f"{who}: maps {tuple(got.values.shape)} do not carry to {expected} sites"

@@ -1,0 +1,104 @@
+"""Overlays and coloured tokens, on maps whose picture is known."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from heatcheck.report.exhibits import Exhibits, overlay, picture, robust, text
+
+GREY = np.full((40, 60, 3), 120, dtype=np.uint8)
+
+
+def pixels(exhibit):
+    data = base64.b64decode(exhibit["src"].removeprefix("data:image/webp;base64,"))
+    image = Image.open(io.BytesIO(data))
+    assert image.size == (exhibit["width"], exhibit["height"])
+    return np.asarray(image.convert("RGB"), dtype=float)
+
+
+def test_a_map_is_scaled_by_its_99th_percentile():
+    values = np.r_[np.full(98, 1.0), -2.0, 1000.0]
+    scaled = robust(values)
+    assert scaled.max() == 1 and scaled.min() < 0
+    assert robust(np.array([0.0, np.nan, np.inf, 2.0])).tolist() == [0, 0, 0, 1]
+    assert not robust(np.zeros(4)).any() and robust(np.zeros(0)).size == 0
+
+
+def test_a_rare_spike_is_not_lost_to_the_percentile():
+    values = np.zeros(1000)
+    values[3] = -5
+    assert robust(values)[3] == -1
+
+
+def test_warm_is_for_and_cold_is_against():
+    heat = np.zeros((4, 6))
+    heat[:, :2], heat[:, 4:] = 1.0, -1.0
+    shown = pixels(overlay(GREY, heat, 60))
+    left, middle, right = shown[20, 5], shown[20, 30], shown[20, 55]
+    assert left[0] - left[2] > 80 and right[2] - right[0] > 60
+    assert np.ptp(middle) < 25
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_the_scale_of_a_map_does_not_show(scale):
+    heat = np.linspace(-1, 1, 24).reshape(4, 6)
+    assert overlay(GREY, heat * scale, 48) == overlay(GREY, heat, 48)
+
+
+def test_no_heat_leaves_the_greyed_picture():
+    shown = pixels(overlay(GREY, np.zeros((2, 2)), 60))
+    assert np.ptp(shown, axis=-1).max() < 6
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 7), (40, 60), (300, 300)])
+def test_any_resolution_fits_the_picture(shape):
+    made = overlay(GREY, np.ones(shape), 48)
+    assert (made["width"], made["height"]) == (48, 32)
+    assert pixels(picture(GREY, 48)).shape == (32, 48, 3)
+
+
+def test_tokens_have_levels_and_lose_their_marks():
+    made = text(["[CLS]", "un", "##fair", "##"], [True, False, False, False], np.array([0.0, 1.0, -0.5, 0.1]))
+    words = [(word, glued) for word, glued, *_ in made["tokens"]]
+    levels = [level for *_, level, _ in made["tokens"]]
+    assert words == [("[CLS]", False), ("un", False), ("fair", True), ("##", False)]
+    assert levels[0] == 0 and levels[1] == 8 and levels[2] == -4 and made["tokens"][0][3]
+
+
+def test_marks_of_other_tokenizers():
+    assert [t[:2] for t in text(["The", "Ġcat", "s"], [False] * 3, None)["tokens"]] == [
+        ["The", True],
+        ["cat", False],
+        ["s", True],
+    ]
+    assert [t[:2] for t in text(["▁The", "▁cat", "s"], [False] * 3, None)["tokens"]] == [
+        ["The", False],
+        ["cat", False],
+        ["s", True],
+    ]
+
+
+def test_long_texts_are_cut_and_say_so():
+    made = text(["a"] * 500, [False] * 500, np.ones(500))
+    assert len(made["tokens"]) + made["cut"] == 500 and made["cut"] > 0
+
+
+def test_each_exhibit_is_made_once():
+    class Source:
+        asked = 0
+
+        def display(self, model, sample):
+            self.asked += 1
+            return {"kind": "image", "rgb": GREY}
+
+        def map(self, model, sample, method):
+            return np.ones((2, 2)) if method == "m" else None
+
+    exhibits = Exhibits(Source())
+    assert exhibits.map("a", "b", "m", 32) is exhibits.map("a", "b", "m", 32)
+    assert exhibits.map("a", "b", "other", 32) is None
+    assert exhibits.sample("a", "b", 32)["width"] == 32
+    assert exhibits._source.asked == 1

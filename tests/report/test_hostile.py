@@ -1,0 +1,166 @@
+"""Class names, file names, tokens and errors are somebody else's: none of them may become part of the page."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from heatcheck.report import render
+from heatcheck.report.wording import plain
+
+MARK = "document.documentElement.dataset.pwned=1"
+PAYLOADS = [
+    f"</script><script>{MARK}</script>",
+    f"<script>{MARK}</script>",
+    f"</SCRIPT ><ScRiPt>{MARK}</sCrIpT>",
+    f"<img src=x onerror={MARK}>",
+    f'"><img src=x onerror="{MARK}">',
+    f"'><svg onload='{MARK}'>",
+    f'" autofocus onfocus="{MARK}" x="',
+    f"' onmouseover='{MARK}' x='",
+    f"<!--<script>{MARK}//-->",
+    f"--><script>{MARK}</script>",
+    f"]]><script>{MARK}</script>",
+    f"</style><script>{MARK}</script>",
+    f"</title><script>{MARK}</script>",
+    f"</textarea></select></option><script>{MARK}</script>",
+    f"<iframe srcdoc='<script>parent.{MARK}</script>'></iframe>",
+    f"<a href='javascript:{MARK}'>x</a>",
+    "<meta http-equiv=refresh content='0;url=https://evil.example/'>",
+    "<link rel=stylesheet href=https://evil.example/x.css>",
+    "<base href=https://evil.example/>",
+    "<style>*{display:none}</style>",
+    "<form action=https://evil.example><input name=a>",
+    f"<svg><animate onbegin={MARK} attributeName=x dur=1s>",
+    f"<math><mtext></form><form><mglyph><style></math><img src onerror={MARK}>",
+    "{{7*7}}{% for x in ().__class__.__base__.__subclasses__() %}{{ x }}{% endfor %}",
+    "{{ view.data }}${7*7}#{7*7}<%= 7*7 %>",
+    f"\\u003cscript\\u003e{MARK}",
+    f"&lt;script&gt;{MARK}&lt;/script&gt;&#60;script&#62;",
+    "\u2028\u2029\u0000\u0008\u001b[31mred\u007f",
+    "cat\u202egnp.exe\u2066\u2069",
+    "lone \ud800 surrogate",
+    "__proto__",
+    "constructor",
+    "NaN",
+    "`${alert(1)}`",
+    "[bold red]rich[/] \\[x]",
+    "a" * 5000,
+    "",
+]
+IDS = [f"p{i}" for i in range(len(PAYLOADS))]
+
+
+class Shape(HTMLParser):
+    """The kinds of elements a page consists of, and its scripts."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.kinds, self.scripts, self.text, self._inside, self.comments = set(), [], [], "", 0
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.kinds.add((tag, frozenset(name for name, _ in attrs)))
+        self._inside = tag
+        for name, value in attrs:
+            if name in ("src", "href"):
+                assert value.startswith(("#", "data:image/webp;base64,")), value
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_comment(self, data):
+        self.comments += 1
+
+    def handle_data(self, data):
+        (self.scripts if self._inside == "script" else self.text).append(data)
+
+
+def run_with(fake, payload, text):
+    numbered = {}
+    storable = payload.encode(errors="replace").decode()  # tables hold no lone surrogates; JSON does
+
+    def word(kind, name):
+        if kind in ("method", "model", "metric", "sample"):  # these are keys and must stay distinct
+            return f"{storable} {numbered.setdefault((kind, name), len(numbered))}"
+        return storable if kind in ("data", "class", "status") else payload
+
+    few = {"grad_cam": (0.8, 4, 1, 1), "rise(masks=9)": (0.5, 8, 9, 0), "lime": (0.4, 4, 9, 0)}
+    return fake(methods=few, metrics=("sds", "morf"), n=2, side=12, shown=1, text=text, word=word)
+
+
+@pytest.fixture(scope="module")
+def benign(fake):
+    return {text: Shape(render(run_with(fake, "name(key=1)", text))) for text in (False, True)}
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["image", "text"])
+@pytest.mark.parametrize("payload", PAYLOADS, ids=IDS)
+def test_a_hostile_string_stays_a_string(fake, benign, payload, text):
+    html = render(run_with(fake, payload, text))
+    found = Shape(html)
+    # A string can neither make an element of a new kind nor add an attribute.
+    assert found.kinds <= benign[text].kinds
+    assert found.comments == 0
+    data, script = found.scripts
+    assert script == benign[text].scripts[1]
+    assert not set("<>&\u2028\u2029") & set(data)
+    json.loads(data)
+    if re.search(r"[<>\"']", payload):
+        assert payload not in html
+    assert plain(payload).strip() in "".join(found.text)  # and can still be read
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", html)
+    html.encode("utf-8")
+
+
+def test_unseen_characters_are_spelled_out():
+    assert plain("cat\u202egnp.exe\x1b") == "cat\\u202egnp.exe\\u001b"
+    assert plain("naïve 猫 👩‍🚀 שלום\n\t") == "naïve 猫 👩‍🚀 שלום\n\t"
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def dumped(page, profile):
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--virtual-time-budget=3000",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]
+    command = [CHROMIUM, *flags, f"--user-data-dir={profile}", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+class TestInABrowser:
+    def test_the_marker_is_found_where_a_page_does_not_escape(self, tmp_path):
+        page = tmp_path / "raw.html"
+        page.write_text(f"<html><body>{PAYLOADS[0]}</body></html>")
+        assert "data-pwned" in re.search("<html[^>]*>", dumped(page, tmp_path / "profile")[0])[0]
+
+    @pytest.mark.parametrize("text", [False, True], ids=["image", "text"])
+    def test_no_payload_runs_and_the_page_works(self, fake, tmp_path, text):
+        everything = [p for p in PAYLOADS if p and len(p) < 1000]
+        for part in range(0, len(everything), 8):
+            page = tmp_path / f"{part}.html"
+            payload = " ".join(everything[part : part + 8])
+            page.write_text(render(run_with(fake, payload, text)), encoding="utf-8")
+            dom, log = dumped(page, tmp_path / f"profile{part}")
+            assert "data-pwned" not in re.search("<html[^>]*>", dom)[0]
+            assert dom.count("<script") == 2 and "<iframe" not in dom and 'http-equiv="refresh' not in dom
+            assert "<h4>Best samples</h4>" in dom  # our own script ran to its end
+            assert "Refused" not in log and "Uncaught" not in log and "Content Security Policy" not in log, log

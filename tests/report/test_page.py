@@ -1,0 +1,246 @@
+"""The report's page: complete, self-contained, the same twice, and whole in odd cases."""
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+
+from heatcheck.report import render, write_report
+
+SECTIONS = ("answer", "overview", "metrics", "agreement", "gallery", "samples", "gaps", "facts")
+VOID = {"meta", "img", "wbr", "br", "hr", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Every element, the text of every section, and whether tags nest."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.stack, self.scripts, self.styles, self.text = [], [], [], [], []
+        self.sections = {}
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append((tag, dict(attrs)))
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.stack and self.stack[-1][0] == tag, (tag, self.stack[-3:], self.getpos())
+        self.stack.pop()
+
+    def handle_data(self, data):
+        last = self.stack[-1][0] if self.stack else ""
+        if last in ("script", "style"):
+            (self.scripts if last == "script" else self.styles).append(data)
+            return
+        self.text.append(data)
+        for tag, attrs in self.stack:
+            if tag == "section":
+                self.sections[attrs["id"]] = self.sections.get(attrs["id"], "") + data
+
+
+def small(fake, **other):
+    few = {
+        "grad_cam": (0.8, 4, 1, 1),
+        "rise(masks=9)": (0.5, 8, 9, 0),
+        "occlusion(units=grid(4))": (0.9, 4, 17, 0),
+        "bad": (0, 8, 1, 1),
+    }
+    return fake(**{"methods": few, "metrics": ("sds", "morf"), "n": 8, "side": 16, "shown": 2} | other)
+
+
+@pytest.fixture(scope="module")
+def html(fake):
+    return render(small(fake))
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_every_section_is_there_and_tags_nest(page):
+    assert page.stack == []
+    assert set(SECTIONS) <= set(page.sections)
+    links = {a["href"] for t, a in page.elements if t == "a"}
+    assert {f"#{s}" for s in SECTIONS} <= links
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_loaded_from_anywhere(page):
+    for tag, attrs in page.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form"), tag
+        for name in ("src", "href", "srcset", "action", "poster", "data", "xlink:href"):
+            value = attrs.get(name)
+            assert value is None or value.startswith(("#", "data:image/webp;base64,")), (tag, name, value)
+        assert not any(name.startswith("on") for name in attrs) and "style" not in attrs
+    assert not any("@import" in s or "url(" in s or "http" in s for s in page.styles)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", "".join(page.scripts))
+
+
+def test_the_policy_allows_exactly_our_script_and_style(page):
+    policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(part.split(" ", 1) for part in policy.split("; "))
+    digest = lambda text: f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"  # noqa: E731
+    data, script = page.scripts
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": digest(script),
+        "style-src": digest(page.styles[0]),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    json.loads(data, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_the_answer_says_what_the_numbers_say(fake):
+    def settle(row):
+        return {"grad_cam": 0.8, "rise": 0.5, "occlusion": 0.9, "bad": 0.0, "random": 0.0}.get(
+            row.partition("(")[0], 0.1
+        )
+
+    run = small(fake, metrics=("sds",), n=20, spoil=False)
+    jitter = pl.col("sample").rank("dense").cast(pl.Float64) % 7 / 1000
+    level = pl.col("method").map_elements(settle, return_dtype=pl.Float64)
+    swap = pl.when(pl.col("method") == "bad").then(-jitter).otherwise(jitter)
+    run._scores = run._scores.with_columns(score=level + swap)
+    answer = re.sub(r"\s+", "", Page(render(run)).sections["answer"])
+    for said in (
+        "grad_cam has the best mean rank, 1.00 over 1 metric. No metric finds bad better than a random map.",
+        "Best grad_cam Not distinguishable from it none: it stands alone",
+        "Not better than random bad Circular, unranked occlusion(units=grid(4))",
+    ):
+        assert said.replace(" ", "") in answer, said
+
+
+def test_a_circular_score_is_shown_and_not_ranked(page):
+    board = page.sections["metrics"]
+    assert "circular" in board and "the very questions that this metric asks" in board
+    assert "◌" in page.sections["overview"]
+
+
+def test_gaps_have_their_reasons(page):
+    gaps = page.sections["gaps"]
+    assert "undefined: the map's units, or the drops, are all equal" in gaps
+    assert "needs attention layers, and the model has none" in gaps
+    assert "failed: cannot identify image file" in gaps
+
+
+def test_curves_are_drawn_for_metrics_that_have_them(page):
+    assert page.sections["metrics"].count("Curves.") == 1
+    lines = [a for t, a in page.elements if t == "path" and a.get("class") == "line"]
+    assert len(lines) == 7  # four methods, three controls with scores
+
+
+def test_the_drill_down_knows_best_and_worst(fake):
+    run = small(fake, metrics=("morf",), spoil=False)
+    case = json.loads(Page(render(run)).scripts[0])["cases"][0]
+    row = case["methods"].index("grad_cam")
+    mine = run.scores().filter(pl.col("method") == "grad_cam").sort("score")
+    cell = case["cells"][f"{row}:0"]
+    names = [case["samples"][str(i)]["name"] for i, _ in cell["best"] + cell["worst"]]
+    order = mine["sample"].to_list()
+    assert names == [*order[:3], *order[:-4:-1]]  # lower is better; the worst first among the worst
+    assert cell["best"][0][1] == pytest.approx(mine["score"][0], rel=1e-5)
+
+
+def test_the_same_run_gives_the_same_bytes(fake, tmp_path, html):
+    again = write_report(small(fake), tmp_path / "deep" / "report.html")
+    assert again.read_text(encoding="utf-8") == html
+    assert [p.name for p in again.parent.iterdir()] == ["report.html"]
+
+
+def test_a_failed_write_leaves_the_old_file(fake, tmp_path):
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    run = small(fake)
+    run.facts = {**run.facts, "metrics": []}
+    with pytest.raises(ValueError, match="no direction for metric"):
+        write_report(run, target)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_title_replaces_the_name(fake):
+    page = Page(render(small(fake), title="Ours & theirs"))
+    assert "Ours & theirs" in page.text
+
+
+def long_names(kind, name):
+    return name if kind in ("created", "version") else f"{name}{'_very_long' * 40}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"methods": {"saliency": (0.4, 8, 1, 1)}},
+        {"n": 1, "shown": 1},
+        {"n": 0, "shown": 0},
+        {"metrics": ()},
+        {"metrics": ("sds",)},
+        {"methods": {}},
+        {"shown": 0},
+        {"text": True, "models": ("a", "b")},
+        {"word": long_names},
+        {"methods": {f"m{i}(k={i})": (i / 60, 4, i, 0) for i in range(60)}, "metrics": ("morf",), "shown": 1},
+    ],
+    ids=[
+        "one-method",
+        "one-sample",
+        "no-sample",
+        "no-metric",
+        "no-curves",
+        "controls-only",
+        "no-maps",
+        "text",
+        "long",
+        "sixty",
+    ],
+)
+def test_odd_runs_have_a_whole_page(fake, options):
+    page = Page(render(small(fake, **options)))
+    assert page.stack == [] and set(SECTIONS) <= set(page.sections)
+    json.loads(page.scripts[0])
+
+
+def test_a_run_in_which_everything_failed(fake):
+    run = small(fake)
+    run._scores = run._scores.with_columns(score=pl.lit(None, pl.Float64), status=pl.lit("failed: out of memory"))
+    run._curves, run._maps = {}, {}
+    page = Page(render(run))
+    assert "No ranking" in page.sections["answer"]
+    assert "0 of" in page.sections["gaps"] and "failed: out of memory" in page.sections["gaps"]
+
+
+def test_scores_that_claim_to_be_ok_and_are_not_finite(fake):
+    run = small(fake, spoil=False)
+    run._scores = run._scores.with_columns(
+        score=pl.when(pl.col("method") == "bad").then(float("nan")).otherwise("score")
+    )
+    page = Page(render(run))
+    assert "undefined: the score is not finite" in page.sections["gaps"]
+    json.loads(page.scripts[0], parse_constant=lambda name: pytest.fail(name))
+
+
+def test_the_page_stays_small(fake):
+    many = {f"m{i}(k={i})": (i / 60, 4, i, 0) for i in range(60)}
+    html = render(small(fake, methods=many, n=30, shown=0))
+    assert len(re.sub(r"data:image/webp;base64,[A-Za-z0-9+/=]*", "", html)) < 3_000_000
+
+
+def test_torch_is_never_imported():
+    code = "import heatcheck.report, heatcheck.report.terminal, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

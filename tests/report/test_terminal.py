@@ -1,0 +1,93 @@
+"""The terminal's leaderboard: what it says, that it fits, and that names stay names."""
+
+import io
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from heatcheck import stats
+from heatcheck.report import stats_facts
+from heatcheck.report.terminal import leaderboard, leaderboard_table
+
+
+def printed(thing, width=160, **options):
+    console = Console(width=width, file=io.StringIO(), color_system=None, **options)
+    console.print(thing)
+    return console.file.getvalue()
+
+
+def small(fake, **other):
+    few = {
+        "grad_cam": (0.8, 4, 1, 1),
+        "occlusion(units=grid(4))": (0.9, 4, 17, 0),
+        "lime": (0.5, 4, 9, 0),
+        "bad": (0, 8, 1, 1),
+    }
+    return fake(**{"methods": few, "metrics": ("sds", "morf"), "n": 12, "side": 8, "shown": 0} | other)
+
+
+def line(text, start):
+    return next(row for row in text.splitlines() if row.strip().startswith(start))
+
+
+def test_it_shows_means_intervals_and_ranks(fake):
+    run = small(fake)
+    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    text = printed(leaderboard(run))
+    mine = board.filter((pl.col("method") == "grad_cam") & (pl.col("metric") == "sds")).row(0, named=True)
+    half = (mine["high"] - mine["low"]) / 2
+    assert f"{mine['mean']:.3f} ±{half:.3f}" in line(text, "grad_cam")
+    assert "sds ↑" in text and "morf ↓" in text
+    assert "·" in line(text, "occlusion") and "circular:" in text
+    assert "not better than random under sds: bad" in text
+    assert "lime not ranked under morf, sds: coverage 4/12 below 0.5" in text
+    assert "–" in line(text, "constant")
+
+
+def test_controls_are_dimmed_and_below(fake):
+    console = Console(width=160, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(leaderboard(small(fake)))
+    rows = console.file.getvalue().splitlines()
+    at = {
+        name: i
+        for i, row in enumerate(rows)
+        for name in ("grad_cam", "random", "sobel")
+        if row.strip("\x1b[0123456789m ").startswith(name)
+    }
+    assert at["grad_cam"] < at["random"] < at["sobel"]
+    assert "\x1b[2m" in rows[at["random"]].partition("random")[0]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140, 200])
+def test_it_fits_and_loses_no_number(fake, width):
+    run = small(fake, metrics=("sds", "morf", "abpc", "infidelity", "mprt"), spoil=False)
+    text = printed(leaderboard(run), width)
+    assert all(len(row) <= width for row in text.splitlines())
+    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    for mean in board.filter(pl.col("metric") == "sds")["mean"]:
+        assert f"{mean:.3f}".replace("-", "−") in text
+
+
+def test_names_stay_names(fake):
+    words = {"grad_cam": "[bold]x[/bold]", "bad": "evil\x1b]0;title\x07\u202e"}
+    run = small(fake, word=lambda kind, name: words.get(name, name))
+    text = printed(leaderboard(run))
+    assert "[bold]x[/bold]" in text and "\x1b" not in text and "\u202e" not in text
+    assert "evil\\u001b" in text
+
+
+def test_an_empty_board_says_so(fake):
+    run = small(fake, n=0)
+    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    assert "No scores yet" in printed(leaderboard_table(board, run.facts))
+
+
+def test_a_partial_mean_is_starred(fake):
+    run = small(fake, spoil=False)
+    gone = (pl.col("method") == "grad_cam") & pl.col("sample").str.ends_with("#3")
+    run._scores = run.scores().with_columns(
+        score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("failed: x")).otherwise("status")
+    )
+    text = printed(leaderboard(run))
+    assert "*" in line(text, "grad_cam") and "* mean over a part of the samples" in text
