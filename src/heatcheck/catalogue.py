@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heatcheck.spec import Spec, SpecError, parse, suggest
+from heatcheck.spec import Spec, SpecError, parse, suggest, write
 
 KINDS = {"method": "methods", "metric": "metrics", "fill": "fills"}
 NESTED = {"fill": "fill", "baseline": "fill", "start": "fill", "of": "method"}
@@ -196,7 +196,9 @@ def build(kind: str, spec: Any, **defaults: Any) -> Any:
     if unknown:
         wrong = sorted(unknown)[0]
         raise SpecError(_no_parameter(kind, parsed.id, wrong, cls.parameters()))
-    return cls(**params)
+    # a written `none` is read as None; where a parameter takes words, it is one of them
+    words = {name for name, default in cls.parameters().items() if isinstance(default, str)}
+    return cls(**{name: "none" if value is None and name in words else value for name, value in params.items()})
 
 
 def _no_parameter(kind: str, id: str, wrong: str, known: Mapping[str, Any]) -> str:
@@ -231,8 +233,8 @@ def problems(kind: str, spec: str | Spec) -> Iterator[tuple[tuple[str, ...], str
             continue
         if name in NESTED:
             yield from (((name, *path), what) for path, what in problems(NESTED[name], str(value)))
-        elif name in CHOICES and value not in CHOICES[name]:
-            yield (name,), f"{kind} {parsed.id}: there is no {name}={value!r}{suggest(str(value), CHOICES[name])}"
+        elif name in CHOICES and write(value) not in CHOICES[name]:
+            yield (name,), f"{kind} {parsed.id}: there is no {name}={value!r}{suggest(write(value), CHOICES[name])}"
         elif name == "units" and (id := str(value).partition("(")[0]) not in {*UNITS, *ROLES}:
             yield (name,), f"{kind} {parsed.id}: there are no units {value!r}{suggest(id, [*UNITS, *ROLES])}"
         elif not isinstance(value, expected) or (isinstance(value, bool) and expected not in (bool, object)):

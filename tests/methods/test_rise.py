@@ -136,7 +136,7 @@ def test_masks_are_never_all_in_memory(lab, monkeypatch):
     assert set(largest) == {8}
 
 
-@pytest.mark.parametrize("keep", [0, 1.5, -0.1])
+@pytest.mark.parametrize("keep", [0.0, 1.5, -0.1])
 def test_impossible_shares_are_refused(keep):
     with pytest.raises(SpecError, match="share above 0 and at most 1"):
         catalogue.build("method", f"rise(keep={keep})")

@@ -136,7 +136,7 @@ def test_what_cannot_be_smoothed_says_why(lab):
     with pytest.raises(NotApplicable, match="grad_cam is defined for image"):
         lab.explain("smoothgrad(of=grad_cam)", toy, toy_batch(toy, 1))
     with pytest.raises(SpecError, match="cannot be negative"):
-        catalogue.build("method", "smoothgrad(sigma=-1)")
+        catalogue.build("method", "smoothgrad(sigma=-1.0)")
 
 
 def test_noisy_copies_leave_no_answers_behind():

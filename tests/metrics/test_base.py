@@ -11,7 +11,7 @@ from heatcheck.metrics.base import Maps, Metric, circular
 from heatcheck.types import OK, Attribution, NotApplicable, Scores
 
 QUICK = ["sds", "morf", "lerf", "abpc", "morf(ties=percentile_compat)", "ids", "infidelity", "infidelity(samples=7)"]
-AGAIN = ["ids(update=true)", "mprt"]
+AGAIN = ["ids(steps=6, update=true)", "mprt"]
 KINDS = ["image", "text"]
 
 
@@ -185,3 +185,10 @@ def test_every_metric_says_what_it_is():
         assert entry.note("Paper") and entry.note("Cost per sample"), id
         for param in entry.params:
             assert f"{param}: " in entry.doc, f"{id} does not document {param}"
+
+
+def test_a_written_none_is_a_word_where_words_are_taken(toys):
+    for spec in ("infidelity(scale=none)", "pscore(normalise=none)"):
+        metric = toys.metric(spec)
+        assert "none" in metric.params().values() and None not in metric.params().values()
+        assert toys.metric(metric.name) == metric

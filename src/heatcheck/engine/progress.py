@@ -2,9 +2,10 @@
 
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 
+@runtime_checkable
 class Progress(Protocol):
     """What a run tells while it goes on."""
 

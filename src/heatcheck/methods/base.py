@@ -191,7 +191,7 @@ def _counted(probe: Probe, batch: Batch) -> Callable[[Tensor], Tensor]:
     return call
 
 
-def repeat_rows(n: int, times: int) -> Int[Tensor, " n*times"]:
+def repeat_rows(n: int, times: int) -> Int[Tensor, " k"]:
     """`0 0 0 1 1 1 …`: the sample of each question when every sample gets `times` of them in a row."""
     return torch.arange(n).repeat_interleave(times)
 

@@ -62,7 +62,7 @@ class Lime(Method):
         erase = eraser(probe, batch, self.fill)
 
         def thinned(i: Int[Tensor, " n"]) -> Inputs:
-            return erase(rows[i], units.take(rows[i]).spread(kept[i], outside=True))
+            return erase(rows[i], units.take(rows[i]).spread(kept[i], outside=1.0))
 
         answers = [a.read(self.output) for _, a in probe.answers(batch, rows, thinned)]
         heard = torch.split(torch.cat(answers), asked.tolist()) if answers else [torch.empty(0)] * len(batch)

@@ -1,11 +1,10 @@
 """What every metric shares: maps of all methods at once, a probe, and a number per method and sample."""
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar, final, get_args, get_origin
+from typing import Any, ClassVar, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -149,15 +148,15 @@ class Metric(Unit, ABC):
     """A faithfulness metric: one score per method and sample, never a mean."""
 
     across_models: ClassVar[bool] = False
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What its own parameters may be, where that is a choice of words."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for f in dataclasses.fields(self):
-            value, allowed = getattr(self, f.name), get_args(f.type)
-            if value is None and "none" in allowed:  # a written `none` is read as None
-                object.__setattr__(self, f.name, "none")
-            elif get_origin(f.type) is Literal and value not in allowed:
-                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not one of {', '.join(allowed)}")
+        for name, allowed in self.choices.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise SpecError(f"{self.kind} {self.id}: {name}={value!r} is not one of {', '.join(allowed)}")
 
     @abstractmethod
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:

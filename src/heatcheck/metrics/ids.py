@@ -1,7 +1,8 @@
 """Incremental deletion."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -36,11 +37,13 @@ class IncrementalDeletion(Metric):
     Cost per sample: `steps` forwards per method; with `update` also `steps - 2` explanations.
     """
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"ties": ("random", "index", "reverse_index")}
+
     steps: int = 32
     units: str = "site"
     fill: str = "auto"
     output: str = "prob"
-    ties: Literal["random", "index", "reverse_index"] = "random"
+    ties: str = "random"
     update: bool = False
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:

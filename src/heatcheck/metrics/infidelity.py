@@ -1,7 +1,8 @@
 """Infidelity."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -39,8 +40,13 @@ class Infidelity(Metric):
     Cost per sample: 1 + windows forwards (1,235 at 224 pixels), shared by all methods.
     """
 
-    scale: Literal["optimal", "none"] = "optimal"
-    perturbation: Literal["binary", "difference"] = "binary"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "scale": ("optimal", "none"),
+        "perturbation": ("binary", "difference"),
+    }
+
+    scale: str = "optimal"
+    perturbation: str = "binary"
     centered: bool = False
     normalised: bool = False
     samples: int = 0

@@ -1,8 +1,8 @@
 """Model parameter randomisation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import torch
 
@@ -33,8 +33,10 @@ class Randomisation(Metric):
     Cost per sample: `layers` explanations per method.
     """
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"order": ("top_down", "bottom_up", "independent")}
+
     layers: int = 4
-    order: Literal["top_down", "bottom_up", "independent"] = "top_down"
+    order: str = "top_down"
     units: str = "site"
 
     def __post_init__(self) -> None:

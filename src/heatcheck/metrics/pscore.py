@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -32,8 +32,10 @@ class PseudoTruth(Metric):
 
     across_models: ClassVar[bool] = True
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"normalise": ("none", "l2")}
+
     leave_one_out: bool = False
-    normalise: Literal["none", "l2"] = "none"
+    normalise: str = "none"
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         raise NotApplicable("pscore compares the maps of several models; give more than one")

@@ -1,7 +1,8 @@
 """Most and least relevant first, and the area between them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -20,6 +21,7 @@ MOST, LEAST = "most", "least"
 class Removal(Metric):
     """Units deleted step by step in the order of the map; step k of L deletes ⌊k·n/L⌋ of n."""
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"area": ("mean", "trapezoid")}
     orders: ClassVar[tuple[str, ...]]
 
     steps: int = 20
@@ -27,7 +29,7 @@ class Removal(Metric):
     fill: str = "auto"
     output: str = "prob"
     ties: str = "random"
-    area: Literal["mean", "trapezoid"] = "mean"
+    area: str = "mean"
 
     def outputs(self, probe: Probe, batch: Batch, maps: Maps, order: str) -> Float[Tensor, "m b k"]:
         """The output at steps 0 … L when the most or the least relevant units go first."""

@@ -1,7 +1,8 @@
 """Single deletion."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import torch
 
@@ -32,10 +33,12 @@ class SingleDeletion(Metric):
     Cost per sample: 1 + units forwards, shared by all methods.
     """
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"nan": ("status", "zero")}
+
     units: str = "cell"
     fill: str = "auto"
     output: str = "logit"
-    nan: Literal["status", "zero"] = "status"
+    nan: str = "status"
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)

@@ -1,7 +1,8 @@
 """Agreement with a known mask."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -26,7 +27,9 @@ class SyntheticTruth(Metric):
     Cost per sample: none.
     """
 
-    kind: Literal["auc", "ap"] = "auc"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"kind": ("auc", "ap")}
+
+    kind: str = "auc"
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         free = probe.domain.deletable(batch.x)

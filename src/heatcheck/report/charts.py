@@ -50,6 +50,7 @@ def linear(values: Sequence[float], ticks: int = 5) -> Axis:
     low, high = min(finite), max(finite)
     if high - low <= 1e-9 * max(abs(low), abs(high), 1e-300):
         low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+    digits = decimals(max(abs(low), abs(high)))
     pad = (high - low) * _MARGIN
     low, high = low - pad, high + pad
     raw = (high - low) / ticks
@@ -60,7 +61,7 @@ def linear(values: Sequence[float], ticks: int = 5) -> Axis:
     places = None if needed > 6 or step >= 1e5 else max(needed, 0)
     axis = Axis(low, high)
     marks = tuple((axis.at(k * step), number(k * step, places)) for k in range(first, last + 1))
-    return Axis(low, high, False, marks, decimals(max(abs(low), abs(high))))
+    return Axis(low, high, False, marks, digits)
 
 
 def logarithmic(values: Sequence[float]) -> Axis:

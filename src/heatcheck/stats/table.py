@@ -113,7 +113,7 @@ class Group:
                 why.append("circular")
             if k == 0:
                 why.append(problem or "missing: no row")
-            elif k < coverage_floor * self.n:
+            elif k / self.n < coverage_floor:
                 why.append(f"coverage {k}/{self.n} below {coverage_floor:g} ({problem or 'missing: no row'})")
             found.append("; ".join(why) or None)
         return found
