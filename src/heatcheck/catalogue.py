@@ -196,9 +196,14 @@ def build(kind: str, spec: Any, **defaults: Any) -> Any:
     if unknown:
         wrong = sorted(unknown)[0]
         raise SpecError(_no_parameter(kind, parsed.id, wrong, cls.parameters()))
-    # a written `none` is read as None; where a parameter takes words, it is one of them
-    words = {name for name, default in cls.parameters().items() if isinstance(default, str)}
-    return cls(**{name: "none" if value is None and name in words else value for name, value in params.items()})
+    return cls(**{name: _as_declared(value, cls.parameters()[name]) for name, value in params.items()})
+
+
+def _as_declared(value: Any, default: Any) -> Any:
+    """A written value as its parameter wants it: `none` may be a word, and 5 may stand for 5.0."""
+    if value is None and isinstance(default, str):
+        return "none"
+    return float(value) if type(value) is int and isinstance(default, float) else value
 
 
 def _no_parameter(kind: str, id: str, wrong: str, known: Mapping[str, Any]) -> str:

@@ -145,7 +145,9 @@ def test_accuracy_cannot_be_explained(lab):
         lab.explain("occlusion(output=accuracy)", lab.network(), lab.pictures())
 
 
-def test_a_function_is_a_method(lab):
+def test_a_function_is_a_method(lab, monkeypatch):
+    monkeypatch.setattr(catalogue, "_own", {})
+
     @method("test_twice_the_gradient")
     def twice(model, x, target, *, times=2.0):
         x = x.detach().requires_grad_()

@@ -118,10 +118,11 @@ def test_the_users_module_is_untouched(net):
     assert not model.module().conv._forward_hooks
 
 
-def test_the_global_random_state_is_untouched(bert_folder):
+def test_the_global_random_state_is_untouched(bert_folder, tmp_path):
+    torch.save(load_timm().create_model("test_resnet").state_dict(), tmp_path / "w.pt")
     before = torch.get_rng_state()
+    load_model(f"timm:test_resnet@{tmp_path / 'w.pt'}")
     load_model(f"hf:{bert_folder}")
-    load_model(Net, name="function")
     assert torch.equal(torch.get_rng_state(), before)
 
 

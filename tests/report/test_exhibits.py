@@ -102,3 +102,16 @@ def test_each_exhibit_is_made_once():
     assert exhibits.map("a", "b", "other", 32) is None
     assert exhibits.sample("a", "b", 32)["width"] == 32
     assert exhibits._source.asked == 1
+
+
+def test_what_all_sites_share_does_not_show():
+    heat = np.linspace(0, 1, 24).reshape(4, 6)
+    assert overlay(GREY, heat + 3, 48) == overlay(GREY, heat, 48)
+    assert robust(np.array([1.0, 2.0, 3.0])).tolist()[0] == 0 and robust(np.array([-1.0, 2.0]))[0] < 0
+
+
+def test_red_beside_blue_stays_red_beside_blue():
+    heat = np.where(np.arange(48) // 2 % 2, 1.0, -1.0) * np.ones((32, 1))
+    shown = pixels(overlay(np.full((32, 48, 3), 120, dtype=np.uint8), heat, 48))
+    lean = shown[16, :, 0] - shown[16, :, 2]
+    assert (lean[2::4] > 60).all() and (lean[0::4] < -60).all()

@@ -1,6 +1,7 @@
 """`run` and `plan`."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def run(
         result = Benchmark.from_study(wanted).run(
             folder,
             samples=wanted.samples,
-            workers=wanted.runtime.workers,
+            workers=wanted.runtime.workers or os.cpu_count(),
             threads=wanted.runtime.threads,
             batch=wanted.runtime.batch,
             maps=wanted.maps,
@@ -124,7 +125,7 @@ def plan(
     found = Benchmark.from_study(wanted).plan(
         samples=wanted.samples,
         out=wanted.out,
-        workers=wanted.runtime.workers,
+        workers=wanted.runtime.workers or os.cpu_count(),
         threads=wanted.runtime.threads,
         batch=wanted.runtime.batch,
         maps=wanted.maps,

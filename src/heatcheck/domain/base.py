@@ -71,7 +71,7 @@ class Units:
         """Like `index`, with the last slot (`width`) for sites that belong to no unit."""
         return torch.where(self.index < 0, self.width, self.index)
 
-    def spread(self, values: Shaped[Tensor, "... b u"], outside: float = 0.0) -> Shaped[Tensor, "... b s"]:
+    def spread(self, values: Shaped[Tensor, "... b u"], outside: float | int = 0.0) -> Shaped[Tensor, "... b s"]:
         """Give every site the value of its unit, and `outside` to sites of none."""
         pad = torch.full((*values.shape[:-1], 1), outside, dtype=values.dtype)
         padded = torch.cat([values, pad], -1)

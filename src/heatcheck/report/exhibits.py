@@ -16,15 +16,21 @@ LEVELS = 8
 _TOKENS = 160
 _ROBUST = 99
 # Pale to deep, falling steadily in lightness, so that strength reads in grey as well.
-_POSITIVE = np.array([(255, 222, 170), (253, 165, 74), (229, 83, 25), (150, 20, 20)], dtype=np.float64)
-_NEGATIVE = np.array([(190, 222, 245), (105, 172, 222), (38, 108, 180), (14, 42, 110)], dtype=np.float64)
+_POSITIVE = np.array([(255, 222, 170), (253, 165, 74), (232, 84, 22), (172, 22, 14)], dtype=np.float64)
+_NEGATIVE = np.array([(190, 222, 245), (105, 172, 222), (36, 110, 190), (14, 56, 140)], dtype=np.float64)
 
 Exhibit = dict[str, Any]
 
 
 def robust(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """A map over its own scale, the 99th percentile of its magnitude: [-1, 1]; non-finite values are 0."""
+    """A map over its own scale, the 99th percentile of its magnitude: [-1, 1]; non-finite values are 0.
+
+    A map without negative values starts at its own minimum, so that what all sites share does not hide what
+    tells them apart.
+    """
     v = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    if v.size and v.min() > 0:
+        v = v - v.min()
     magnitude = np.abs(v)
     top = float(np.percentile(magnitude, _ROBUST)) if v.size else 0.0
     top = top or (float(magnitude.max()) if v.size else 0.0)
@@ -44,8 +50,7 @@ def overlay(rgb: NDArray[np.uint8], heat: NDArray[np.floating], edge: int) -> Ex
     finite = np.nan_to_num(np.asarray(heat, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
     # Values of any magnitude: to [-1, 1] before Pillow's single precision, and again at the size shown.
     layer = Image.fromarray(robust(finite).astype(np.float32))
-    finer = layer.width > base.width or layer.height > base.height
-    shown = robust(np.asarray(layer.resize(base.size, Image.Resampling.BOX if finer else Image.Resampling.BICUBIC)))
+    shown = robust(np.asarray(_enlarged(layer, base.size)))
     strength = np.abs(shown)[..., None]
     colour = np.where(shown[..., None] >= 0, _ramp(_POSITIVE, np.abs(shown)), _ramp(_NEGATIVE, np.abs(shown)))
     alpha = 0.92 * strength**0.75
@@ -126,6 +131,17 @@ def _fitted(rgb: NDArray[np.uint8], edge: int) -> Image.Image:
     ratio = edge / max(whole.size)
     size = (max(1, round(whole.width * ratio)), max(1, round(whole.height * ratio)))
     return whole.resize(size, Image.Resampling.LANCZOS)
+
+
+def _enlarged(layer: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """A map at a picture's size: coarse ones smoothly, fine ones in blocks of two.
+
+    The file keeps one colour per 2 × 2 pixels, so red beside blue would otherwise become purple.
+    """
+    half = (max(1, size[0] // 2), max(1, size[1] // 2))
+    if layer.width < half[0] or layer.height < half[1]:
+        return layer.resize(size, Image.Resampling.BILINEAR)
+    return layer.resize(half, Image.Resampling.BOX).resize(size, Image.Resampling.NEAREST)
 
 
 def _ramp(stops: NDArray[np.float64], t: NDArray[np.float64]) -> NDArray[np.float64]:
