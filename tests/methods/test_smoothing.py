@@ -22,7 +22,9 @@ def copies(lab, samples, n, sigma, *, absolute=False):
     for i, x in enumerate(samples.x["pixels"]):
         rng = samples.streams.generator(i, "noise")
         deviation = sigma if absolute else sigma * (x.max() - x.min())
-        out.append(torch.stack([x + deviation * torch.randn(x.shape, generator=rng, dtype=x.dtype) for _ in range(n)]))
+        out.append(
+            torch.stack([x + deviation * torch.randn(x.shape, generator=rng, dtype=torch.float32) for _ in range(n)])
+        )
     return out
 
 

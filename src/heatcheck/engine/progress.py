@@ -50,7 +50,7 @@ class Lines:
     def advance(self, passes: int) -> None:
         self.passes += passes
         now = time.monotonic()
-        if now - self.last >= self.every and self.total:
+        if now - self.last >= self.every and self.passes * 50 >= self.total > 0:
             self.last = now
             left = (now - self.start) / self.passes * max(0, self.total - self.passes)
             self.note(f"{self.what}: {min(99, 100 * self.passes // self.total)} %, about {clock(left)} left")

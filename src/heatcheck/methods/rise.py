@@ -114,6 +114,5 @@ class SmoothMasks:
         h, w = self.shape
         large = ((grid + 1) * -(-h // grid), (grid + 1) * -(-w // grid))
         up = F.interpolate(self.cells[rows, which][:, None], large, mode="bilinear", align_corners=False)[:, 0]
-        shift = self.shift[rows, which]
-        y, x = shift[:, :1] + torch.arange(h), shift[:, 1:] + torch.arange(w)
-        return up[torch.arange(len(up))[:, None, None], y[:, :, None], x[:, None, :]].flatten(1)
+        corners = self.shift[rows, which].tolist()
+        return torch.stack([m[y : y + h, x : x + w] for m, (y, x) in zip(up, corners, strict=True)]).flatten(1)

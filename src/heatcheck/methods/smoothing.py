@@ -86,7 +86,7 @@ class Smoothed(Method):
         size = max(probe.numerics.forward, probe.numerics.backward)
         for rows in torch.split(repeat_rows(len(batch), self.samples), size):
             part = batch.take(rows.tolist())
-            draws = [torch.randn(leaf.shape[1:], generator=streams[i], dtype=torch.float64) for i in rows.tolist()]
+            draws = [torch.randn(leaf.shape[1:], generator=streams[i], dtype=torch.float32) for i in rows.tolist()]
             noise = torch.stack(draws).to(leaf.dtype) * deviation[rows].reshape(-1, *[1] * (leaf.ndim - 1))
             yield rows, part.with_inputs(domain.with_leaf(part.x, leaf[rows] + noise))
 
