@@ -22,9 +22,8 @@ def copies(lab, samples, n, sigma, *, absolute=False):
     for i, x in enumerate(samples.x["pixels"]):
         rng = samples.streams.generator(i, "noise")
         deviation = sigma if absolute else sigma * (x.max() - x.min())
-        out.append(
-            torch.stack([x + deviation * torch.randn(x.shape, generator=rng, dtype=torch.float32) for _ in range(n)])
-        )
+        noise = [torch.randn(x.shape, generator=rng, dtype=torch.float32).to(x.dtype) for _ in range(n)]
+        out.append(torch.stack([x + deviation * draw for draw in noise]))
     return out
 
 

@@ -13,7 +13,7 @@ from heatcheck.engine.answers import scalar
 from heatcheck.models.base import Explained
 from heatcheck.types import HeatcheckError, Inputs
 
-SIZES = (1, 2, 4, 8, 16, 32)
+SIZES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
     return isinstance(problem, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
-def measure(model: Explained, x: Inputs, *, threads: int = 1, largest: int = 32) -> Numerics:
+def measure(model: Explained, x: Inputs, *, threads: int = 1, largest: int = SIZES[-1]) -> Numerics:
     """Find the micro-batch with the best rate for each direction; bigger is not always faster."""
     one = x.take(slice(0, 1))
     target = torch.zeros(1, dtype=torch.long)
@@ -95,7 +95,7 @@ def measure(model: Explained, x: Inputs, *, threads: int = 1, largest: int = 32)
 
 
 def fastest(call: Callable[[int], None], largest: int) -> int:
-    """The size with the lowest time per row; a larger one must win by 5 %, and running out of memory ends it."""
+    """The size with the lowest time per row; a larger one must win by 10 %, and running out of memory ends it."""
     best, best_rate = 1, float("inf")
     for size in (s for s in SIZES if s <= largest):
         try:
@@ -107,7 +107,7 @@ def fastest(call: Callable[[int], None], largest: int) -> int:
             if not is_out_of_memory(problem):
                 raise
             break
-        if rate < best_rate * 0.95:
+        if rate < best_rate * 0.9:
             best, best_rate = size, rate
         elif rate > best_rate * 1.5:
             break
