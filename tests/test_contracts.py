@@ -35,7 +35,7 @@ METHOD_VARIANTS = (
     "smoothgrad(of=occlusion, samples=3)",
     "saliency(output=prob, reduction=l2)",
 )
-METRIC_VARIANTS = ("sds(units=segment)", "morf(units=segment)", "ids(update=true, steps=5)", "abpc(ties=index)")
+METRIC_VARIANTS = ("sds(units=segment)", "morf(units=slic(9))", "ids(update=true, steps=5)", "abpc(ties=index)")
 KNOWN = {"mprt-passes_predicted": "a plan does not know that a model has fewer layers than mprt stops at"}
 
 
