@@ -8,9 +8,9 @@ import torch
 from heatcheck.engine.numerics import Numerics
 from heatcheck.engine.probe import Probe, Spent
 from heatcheck.engine.store import Group, MapColumn, ScoreColumn, Store, score_row
-from heatcheck.engine.task import CHUNK, Named, explain, first_line, record_for, stored_map
+from heatcheck.engine.task import CHUNK, Named, all_scores, as_attribution, explain, first_line, record_for, stored_map
 from heatcheck.metrics.base import Maps
-from heatcheck.types import Attribution, Batch, NotApplicable, Sample, Scores, Streams
+from heatcheck.types import Batch, NotApplicable, Sample, Streams
 
 if TYPE_CHECKING:
     from heatcheck.engine.run import Part
@@ -59,15 +59,16 @@ def score_sample(
         )
         columns[part.label] = [maps_of(m, part, batches[part.label], record, store, spent) for m in methods[part.label]]
     maps = {
-        p.label: Maps([as_attribution(c) for c in columns[p.label]], p.model.domain, batches[p.label]) for p in parts
+        p.label: Maps([as_attribution(c, batches[p.label]) for c in columns[p.label]], p.model.domain, batches[p.label])
+        for p in parts
     }
     unit = metric[parts[0].label].unit
     try:
         found = unit.across(batches, maps)
     except NotApplicable as reason:
-        found = {p.label: everywhere(len(common), f"skipped: {reason}") for p in parts}
+        found = {p.label: all_scores(len(common), 1, f"skipped: {reason}") for p in parts}
     except Exception as problem:
-        found = {p.label: everywhere(len(common), f"failed: {first_line(problem)}") for p in parts}
+        found = {p.label: all_scores(len(common), 1, f"failed: {first_line(problem)}") for p in parts}
     return [
         Group(
             part.model.identity,
@@ -91,21 +92,3 @@ def maps_of(
     held = stored_map(store, part.model.identity, part.work.seed, method, [record])
     numerics: Numerics = part.numerics
     return explain(method, Probe(part.model, numerics, spent=spent), batch, held)[0]
-
-
-def as_attribution(column: MapColumn) -> Attribution:
-    """Stored maps as an attribution."""
-    return Attribution(
-        column.values,
-        None,
-        column.label,
-        column.signed,
-        column.output,
-        column.interpolation,
-        tuple(column.status),
-    )
-
-
-def everywhere(m: int, status: str) -> Scores:
-    """No score for any method, for one reason."""
-    return Scores(torch.full((m, 1), torch.nan, dtype=torch.float64), ((status,),) * m)

@@ -305,23 +305,36 @@ def score_all(
     model: str,
     records: list[dict[str, Any]],
 ) -> list[ScoreColumn]:
-    """Score every column under every metric, except what is stored."""
+    """Score every column under every metric, except what is stored. Metrics share one set of maps and its orders."""
     found: list[ScoreColumn] = []
+    units = {m.digest: m.unit for m in work.methods}
+    present = [c for c in columns if OK in c.status]
+    maps = Maps([as_attribution(c, batch) for c in present], probe.domain, batch, [units[c.method] for c in present])
+
+    def stored(column: MapColumn, metric: Named) -> bool:
+        held = store.scores.get((model, work.seed, column.method, metric.digest), {}) if store else {}
+        places = [held.get(score_row(r)) for r in records]
+        return all(at is not None and store and not store.status(at).startswith("failed") for at in places)
+
     for metric in work.metrics:
-        missing = []
-        for i, column in enumerate(columns):
-            if not any(s == OK for s in column.status):
-                found.append(unscored(column, metric))
-                continue
-            held = store.scores.get((model, work.seed, column.method, metric.digest), {}) if store else {}
-            if any(
-                score_row(r) not in held or (store and store.status(held[score_row(r)]).startswith("failed"))
-                for r in records
-            ):
-                missing.append(i)
+        found += [unscored(c, metric) for c in columns if OK not in c.status]
+        missing = [i for i, column in enumerate(present) if not stored(column, metric)]
         if missing:
-            found += score_columns(metric, probe, batch, work, [columns[i] for i in missing])
+            scores = isolated_score(metric.unit, probe, maps.only(missing))
+            found += [score_column(present[i], metric, scores, row) for row, i in enumerate(missing)]
     return found
+
+
+def as_attribution(column: MapColumn, batch: Batch) -> Attribution:
+    """A column of maps as metrics see it."""
+    facts = (column.label, column.signed, column.output, column.interpolation, tuple(column.status))
+    return Attribution(column.values, batch.target, *facts)
+
+
+def score_column(column: MapColumn, metric: Named, scores: Scores, row: int) -> ScoreColumn:
+    """One method's row of a metric's scores."""
+    curve = None if scores.curve is None else scores.curve[row]
+    return ScoreColumn(column.method, metric.digest, scores.value[row], list(scores.status[row]), curve, scores.share)
 
 
 def unscored(column: MapColumn, metric: Named) -> ScoreColumn:
@@ -330,45 +343,18 @@ def unscored(column: MapColumn, metric: Named) -> ScoreColumn:
     return ScoreColumn(column.method, metric.digest, nothing, list(column.status))
 
 
-def score_columns(metric: Named, probe: Probe, batch: Batch, work: Work, columns: list[MapColumn]) -> list[ScoreColumn]:
-    """One metric on the given columns; a failure is narrowed down to samples, then to methods."""
-    units = {m.digest: m.unit for m in work.methods}
-    items = [
-        Attribution(c.values, batch.target, c.label, c.signed, c.output, c.interpolation, tuple(c.status))
-        for c in columns
-    ]
-    scores = isolated_score(metric.unit, probe, batch, items, [units[c.method] for c in columns])
-    return [
-        ScoreColumn(
-            c.method,
-            metric.digest,
-            scores.value[i],
-            list(scores.status[i]),
-            None if scores.curve is None else scores.curve[i],
-            scores.share,
-        )
-        for i, c in enumerate(columns)
-    ]
-
-
-def isolated_score(
-    metric: Metric, probe: Probe, batch: Batch, items: Sequence[Attribution], explainers: Sequence[Any]
-) -> Scores:
-    """Score a batch; on failure each sample alone, then each method alone."""
+def isolated_score(metric: Metric, probe: Probe, maps: Maps) -> Scores:
+    """Score a batch; on failure each sample alone, then each method alone, so that only those fail that must."""
     try:
-        return metric(probe, batch, Maps(list(items), probe.domain, batch, list(explainers)))
+        return metric(probe, maps.batch, maps)
     except NotApplicable as reason:
-        return all_scores(len(items), len(batch), f"skipped: {reason}")
+        return all_scores(len(maps), len(maps.batch), f"skipped: {reason}")
     except Exception as problem:
-        if len(batch) == 1 and len(items) == 1:
+        if len(maps.batch) == 1 and len(maps) == 1:
             return all_scores(1, 1, f"failed: {first_line(problem)}")
-    if len(batch) > 1:
-        parts = [
-            isolated_score(metric, probe, batch.take([i]), [a.take([i]) for a in items], explainers)
-            for i in range(len(batch))
-        ]
-        return join(parts, dim=1)
-    return join([isolated_score(metric, probe, batch, [a], [e]) for a, e in zip(items, explainers, strict=True)], dim=0)
+    if len(maps.batch) > 1:
+        return join([isolated_score(metric, probe, maps.sample(i)) for i in range(len(maps.batch))], dim=1)
+    return join([isolated_score(metric, probe, maps.only([m])) for m in range(len(maps))], dim=0)
 
 
 def all_scores(m: int, b: int, status: str) -> Scores:

@@ -142,6 +142,10 @@ class Maps:
         explainers = [self.explainers[i] for i in which] if self.explainers else ()
         return Maps([self.items[i] for i in which], self.domain, self.batch, explainers)
 
+    def sample(self, row: int) -> "Maps":
+        """The maps of one sample."""
+        return Maps([a.take([row]) for a in self.items], self.domain, self.batch.take([row]), self.explainers)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Metric(Unit, ABC):
