@@ -1,6 +1,7 @@
 """Every shipped unit keeps every promise it makes; a new file is tested without touching this one."""
 
 import itertools
+import random
 from dataclasses import replace
 
 import pytest
@@ -329,3 +330,11 @@ def test_a_randomised_text_toy_embeds_with_its_own_weights():
     x = model.inputs(1)
     assert torch.equal(twin.domain.leaf(x), twin.module().embed(x["ids"]))
     assert not torch.equal(twin.domain.leaf(x), model.domain.leaf(x))
+
+
+def test_listening_to_pythons_own_generator_is_caught():
+    def draws(self, probe, batch):
+        return Saliency().attribute(probe, batch) * random.random()
+
+    with pytest.raises(AssertionError, match="the global seed changed a map"):
+        method_checks.check_global_rng_untouched(broken(Saliency, draws), [gap_linear()])

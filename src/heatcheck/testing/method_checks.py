@@ -208,9 +208,14 @@ def refusal(call: Callable[[], object]) -> str | None:
     return None
 
 
-def claims(unit: Any, model: Explained) -> bool:
-    """Whether a unit, and the fills and methods inside it, are declared for the model's modality."""
-    return model.domain.modality in unit.facts["on"] and refusal(lambda: unit.resolve(model.domain)) is None
+def claims(unit: Any, model: Toy) -> bool:
+    """Whether a unit, the fills and methods inside it, and what it deletes are there for the model's modality."""
+
+    def look() -> None:
+        sites = unit.resolve(model.domain).params().get("units", "site")
+        model.domain.units(sites, model.inputs(1))
+
+    return model.domain.modality in unit.facts["on"] and refusal(look) is None
 
 
 def uses(method: Any) -> set[str]:
