@@ -153,14 +153,15 @@ def execute(setup: Setup, out: str | Path, options: Options, progress: Progress)
     before = store.read("run.json") or {}
     manifest["passes"] = before.get("passes", manifest["passes"])
     store.write("run.json", manifest)
-    todo = [(part, rows) for part in parts for rows in missing_chunks(part, setup.data, store)]
+    workers = options.workers if setup.remote is not None else 1
+    todo = [(part, rows) for part in parts for rows in missing_chunks(part, setup.data, store, workers)]
     spent = Spent()
     stopped = False
     if todo:
         total = sum(predicted(part, [setup.data[i] for i in rows]) for part, rows in todo)
         progress.begin(f"{len(setup.data)} samples × {len(setup.models)} models", total)
         try:
-            run = in_workers if options.workers > 1 and setup.remote is not None and len(todo) > 1 else in_process
+            run = in_workers if workers > 1 and len(todo) > 1 else in_process
             stopped = run(setup, options, todo, store, spent, progress, started)
         finally:
             progress.end()
@@ -180,10 +181,12 @@ def compared(parts: list[Part]) -> list[str]:
     return list(dict.fromkeys(m.label for p in parts for m in p.across))
 
 
-def missing_chunks(part: Part, data: Dataset, store: Store) -> list[list[int]]:
-    """Samples that lack something, eight at a time, in the data's order."""
+def missing_chunks(part: Part, data: Dataset, store: Store, workers: int) -> list[list[int]]:
+    """Samples that lack something, at most eight at a time, in the data's order; as many chunks for each worker."""
     rows = [i for i, s in enumerate(data) if not s.problem and not done(store, part.model.identity, s, part.work)]
-    return [rows[i : i + CHUNK] for i in range(0, len(rows), CHUNK)]
+    chunks = -(-len(rows) // CHUNK)
+    chunks = min(len(rows), -(-chunks // workers) * workers)
+    return [rows[len(rows) * i // chunks : len(rows) * (i + 1) // chunks] for i in range(chunks)]
 
 
 def predicted(part: Part, samples: Sequence[Sample]) -> int:
