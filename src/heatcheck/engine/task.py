@@ -117,10 +117,15 @@ def run_chunk(
         except Exception as problem:
             chunk.groups.append(problem_group(model, work, sample, f"failed: {first_line(problem)}"))
             continue
-        ready.setdefault(x.shape_key(), []).append((sample, x))
+        ready.setdefault((x.shape_key(), keeps_maps(work, sample.digest)), []).append((sample, x))
     for members in ready.values():
         chunk.groups += run_group(model, numerics, members, work, store, tick, chunk.spent)
     return chunk
+
+
+def keeps_maps(work: Work, sample: str) -> bool:
+    """Whether a sample's maps are stored."""
+    return work.maps == "keep" or (work.maps == "gallery" and sample in work.gallery)
 
 
 def done(store: Store, model: str, sample: Sample, work: Work) -> bool:
@@ -133,7 +138,7 @@ def done(store: Store, model: str, sample: Sample, work: Work) -> bool:
     row = record_for(sample, record, work)
     if row["target"] is None:
         return True
-    maps = work.maps == "keep" or (work.maps == "gallery" and sample.digest in work.gallery)
+    maps = keeps_maps(work, sample.digest)
     for m in work.methods:
         if maps and map_row(row) not in store.maps.get((model, work.seed, m.digest), {}):
             return False
@@ -210,8 +215,7 @@ def run_group(
     group = Group(identity, work.seed, records, logits=logits[rows])
     columns = [explain(m, probe, batch, stored_map(store, identity, work.seed, m, records)) for m in work.methods]
     group.costs = {c.method: cost for c, cost in columns if cost is not None}
-    kept = work.maps == "keep" or (work.maps == "gallery" and any(r["digest"] in work.gallery for r in records))
-    group.maps = [c for c, cost in columns if kept and cost is not None]
+    group.maps = [c for c, cost in columns if cost is not None and keeps_maps(work, records[0]["digest"])]
     group.scores = score_all(probe, batch, work, [c for c, _ in columns], store, identity, records)
     group.answers = {k: v for k, v in probe.memo.items() if k not in known}
     group.displays = [
