@@ -34,15 +34,15 @@ def study(tmp_path_factory) -> Path:
     save_file(network.state_dict(), folder / "weights.safetensors")
     rng = np.random.default_rng(0)
     (folder / "pictures").mkdir()
-    for i in range(40):
+    for i in range(24):
         coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
         Image.fromarray(coarse).resize((64, 64)).save(folder / "pictures" / f"{i:02d}.png")
     (folder / "study.toml").write_text(
         f"""
 models = ["timm:test_resnet@{folder}/weights.safetensors"]
 data = "folder:pictures"
-methods = ["saliency", "smoothgrad(samples=4)", "occlusion", "rise(samples=64)", "random"]
-metrics = ["sds", "morf(steps=6)", "infidelity(samples=32)"]
+methods = ["saliency", "smoothgrad(samples=2)", "occlusion", "rise(samples=24)", "random"]
+metrics = ["sds", "morf(steps=4)", "infidelity(samples=16)"]
 """
     )
     return folder / "study.toml"
