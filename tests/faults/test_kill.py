@@ -103,7 +103,6 @@ def test_random_kills_change_nothing_and_cost_at_most_the_chunk_in_flight(study,
         again = finish(study, out, "--workers", workers)
         assert bits(again) == bits(reference)
         chunks = cells_per_chunk(out)
-        assert len(set(chunks)) == len(chunks) == len(cells_per_chunk(tmp_path / "reference"))
         assert sum(len(c) for c in chunks) == len(frozenset().union(*chunks))
         assert not list(out.glob("**/.tmp-*"))
 

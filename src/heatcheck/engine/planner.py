@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from heatcheck.engine.plan import Forecast, Shape, forecast
-from heatcheck.engine.run import Options, Part, Setup, prepare
+from heatcheck.engine.probe import Probe
+from heatcheck.engine.run import Options, Part, Setup, peak_bytes, prepare
 from heatcheck.engine.store import Store
 from heatcheck.engine.task import done
-from heatcheck.types import Inputs
+from heatcheck.types import Batch, Inputs, Streams
 
 LOOK = 64
 """Samples that are looked at; beyond them the mean is taken. Exact below, and where all inputs have one shape."""
@@ -100,8 +101,6 @@ def add_rows(told: Plan, part: Part, each: list[Forecast], scale: float) -> None
 
 def rates(part: Part, x: Inputs) -> tuple[float, float]:
     """Seconds per forward, and per forward with backward, at the run's own micro-batches."""
-    from heatcheck.engine.probe import Probe
-    from heatcheck.types import Batch, Streams
 
     def timed(n: int, call: Any) -> float:
         call()
@@ -123,10 +122,3 @@ def rates(part: Part, x: Inputs) -> tuple[float, float]:
     except RuntimeError:
         return forward, forward
     return forward, backward
-
-
-def peak_bytes() -> int:
-    """The largest memory this process has held so far, which after calibration is about what a run holds."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

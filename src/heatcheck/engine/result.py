@@ -270,6 +270,7 @@ class Result:
             "circular": sorted({(a, b) for x in m["models"] for a, b in x["circular"]}),
             "skipped": self._skips(),
             "passes": m["passes"],
+            "peak_bytes": m.get("peak_bytes", 0),
             "finished": m["finished"],
         }
 

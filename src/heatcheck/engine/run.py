@@ -3,6 +3,8 @@
 import datetime
 import os
 import platform
+import resource
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -171,6 +173,7 @@ def execute(setup: Setup, out: str | Path, options: Options, progress: Progress)
     store.refresh()
     counts = {k: v + manifest["passes"].get(k, 0) for k, v in asdict(spent).items()}
     manifest["passes"] = counts
+    manifest["peak_bytes"] = max(peak_bytes(), before.get("peak_bytes", 0))
     manifest["finished"] = not stopped
     store.write("run.json", manifest)
     return store
@@ -316,6 +319,12 @@ def unit_record(named: Named) -> dict[str, Any]:
 def unit_facts(label: str, unit: Any) -> dict[str, Any]:
     """What a report says about a unit."""
     return {**catalogue.find(unit.kind, unit.id).record(), "label": label, "name": unit.name}
+
+
+def peak_bytes() -> int:
+    """The largest memory that this process, or a worker that has ended, has held."""
+    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return most * (1 if sys.platform == "darwin" else 1024)
 
 
 def environment() -> dict[str, str]:
