@@ -73,9 +73,11 @@ class TextDomain(Domain):
         return Inputs({"ids": ids, "attention": attention, "special": special, "word": word, "sentence": sentence})
 
     def display(self, x: Inputs) -> dict[str, Any]:
-        ids = x["ids"][0].tolist()
+        """Tokens up to the last one that is attended to; padding is not shown."""
+        shown = int(x["attention"][0].nonzero().max()) + 1
+        ids = x["ids"][0, :shown].tolist()
         tokens = self.spell(ids) if self.spell else [str(i) for i in ids]
-        return {"kind": "text", "tokens": tokens, "special": x["special"][0].tolist()}
+        return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
 
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         width = x["ids"].shape[1]

@@ -61,7 +61,7 @@ def text(tokens: Sequence[str], special: Sequence[bool], heat: NDArray[np.floati
     """Tokens with a level each, from −8 (against) to 8 (for); without a map all levels are 0."""
     levels = np.zeros(len(tokens), dtype=np.int64)
     if heat is not None:
-        scaled = robust(np.asarray(heat).reshape(-1))[: len(tokens)]
+        scaled = robust(np.asarray(heat).reshape(-1)[: len(tokens)])
         levels[: len(scaled)] = np.rint(scaled * LEVELS)
     shown = [
         [*_spelled(token, tokens), level, bool(odd)]
