@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,6 +45,11 @@ class Spent:
     def since(self, before: "Spent") -> "Spent":
         """What was spent since an earlier state."""
         return Spent(*(getattr(self, f) - getattr(before, f) for f in self.__dataclass_fields__))
+
+    def add(self, more: Mapping[str, float | int]) -> None:
+        """Add what was spent elsewhere."""
+        for name, value in more.items():
+            setattr(self, name, getattr(self, name) + value)
 
     def shared_seconds(self, overall: "Spent") -> float:
         """What the shared answers in this account would have taken, at the mean price of passes in `overall`."""

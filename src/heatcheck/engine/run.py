@@ -23,7 +23,7 @@ from heatcheck.engine.plan import Shape, forecast
 from heatcheck.engine.probe import Spent
 from heatcheck.engine.progress import Progress
 from heatcheck.engine.store import Store
-from heatcheck.engine.task import CHUNK, Chunk, Named, Work, context_of, done, named_units, problem_group, run_chunk
+from heatcheck.engine.task import CHUNK, Chunk, Named, Work, context_of, done, named_units, run_chunk
 from heatcheck.engine.workers import Pool
 from heatcheck.metrics.base import circular
 from heatcheck.models.base import Explained
@@ -148,33 +148,21 @@ def find_circular(methods: Sequence[Named], metrics: Sequence[Named], shape: Sha
 def execute(setup: Setup, out: str | Path, options: Options, progress: Progress) -> Store:
     """Compute what is missing, chunk by chunk; what is finished is on disk before the next begins."""
     tune_allocator()
-    started = time.monotonic()
     store = Store.open(out, create=True)
     parts = prepare(setup, options, store)
     manifest = describe(setup, options, parts)
     before = store.read("run.json") or {}
     manifest["passes"] = before.get("passes", manifest["passes"])
     store.write("run.json", manifest)
-    workers = options.workers if setup.remote is not None else 1
-    todo = [(part, rows) for part in parts for rows in missing_chunks(part, setup.data, store, workers)]
-    spent = Spent()
-    stopped = False
-    if todo:
-        total = sum(predicted(part, [setup.data[i] for i in rows]) for part, rows in todo)
-        progress.begin(f"{len(setup.data)} samples × {len(setup.models)} models", total)
-        try:
-            run = in_workers if workers > 1 and len(todo) > 1 else in_process
-            stopped = run(setup, options, todo, store, spent, progress, started)
-        finally:
-            progress.end()
+    runner = Runner(setup, options, store, progress)
+    runner.run(parts)
     store.refresh()
     for metric in compared(parts):
-        across.score(metric, parts, setup.data, store, spent)
+        across.score(metric, parts, setup.data, store, runner.spent)
     store.refresh()
-    counts = {k: v + manifest["passes"].get(k, 0) for k, v in asdict(spent).items()}
-    manifest["passes"] = counts
+    manifest["passes"] = {k: v + manifest["passes"].get(k, 0) for k, v in asdict(runner.spent).items()}
     manifest["peak_bytes"] = max(peak_bytes(), before.get("peak_bytes", 0))
-    manifest["finished"] = not stopped
+    manifest["finished"] = runner.left == 0
     store.write("run.json", manifest)
     return store
 
@@ -201,71 +189,82 @@ def predicted(part: Part, samples: Sequence[Sample]) -> int:
     return each.forwards * len(samples)
 
 
-def in_process(
-    setup: Setup,
-    options: Options,
-    todo: list[tuple[Part, list[int]]],
-    store: Store,
-    spent: Spent,
-    progress: Progress,
-    started: float,
-) -> bool:
-    """Run chunks one after another here; True if the budget ended it early."""
-    for count, (part, rows) in enumerate(todo):
-        if over_budget(options, started, count):
-            progress.note(f"budget used up: {len(todo) - count} of {len(todo)} chunks are left; run again to go on")
-            return True
-        chunk = run_chunk(part.model, part.numerics, [setup.data[i] for i in rows], part.work, store, progress.advance)
-        commit(store, chunk, spent)
-    return False
+@dataclass
+class Runner:
+    """Computes missing chunks, here or in workers, until they are done or the budget is used up."""
+
+    setup: Setup
+    options: Options
+    store: Store
+    progress: Progress
+    spent: Spent = field(default_factory=Spent)
+    left: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self, parts: list[Part]) -> None:
+        """Compute what is missing for every model."""
+        workers = self.options.workers if self.setup.remote is not None else 1
+        data = self.setup.data
+        todo = [(part, rows) for part in parts for rows in missing_chunks(part, data, self.store, workers)]
+        if not todo:
+            return
+        total = sum(predicted(part, self.samples(rows)) for part, rows in todo)
+        self.progress.begin(f"{len(data)} samples × {len(parts)} models", total)
+        try:
+            if workers > 1 and len(todo) > 1:
+                self.in_workers(todo, min(workers, len(todo)))
+            else:
+                self.in_process(todo)
+        finally:
+            self.progress.end()
+        if self.left:
+            self.progress.note(f"{self.left} of {len(todo)} chunks are left; run again to go on")
+
+    def samples(self, rows: list[int]) -> list[Sample]:
+        """Some of the samples."""
+        return [self.setup.data[i] for i in rows]
+
+    def in_process(self, todo: list[tuple[Part, list[int]]]) -> None:
+        """Run chunks one after another in this process."""
+        for finished, (part, rows) in enumerate(todo):
+            if self.over_budget(finished):
+                self.left = len(todo) - finished
+                return
+            chunk = run_chunk(
+                part.model, part.numerics, self.samples(rows), part.work, self.store, self.progress.advance
+            )
+            commit(self.store, chunk)
+            self.spent.add(asdict(chunk.spent))
+
+    def in_workers(self, todo: list[tuple[Part, list[int]]], workers: int) -> None:
+        """Run chunks in worker processes, one thread each; what a worker cannot do stays missing."""
+        hello = {
+            **(self.setup.remote or {}),
+            "out": str(self.store.folder),
+            "maps": self.options.maps,
+            "numerics": {part.label: part.numerics.record() for part, _ in todo},
+        }
+        jobs = [{"model": part.label, "rows": rows} for part, rows in todo]
+        with Pool(workers, hello) as pool:
+            for event in pool.run(jobs, self.progress.advance, self.over_budget):
+                self.spent.add(event.spent)
+                if event.problem:
+                    self.left += 1
+                    self.progress.note(f"a chunk of {event.job['model']} failed: {event.problem}")
+            self.left += pool.left
+
+    def over_budget(self, finished: int) -> bool:
+        """Whether another chunk, at the mean time of those finished, would exceed the budget."""
+        if self.options.budget is None or finished == 0:
+            return False
+        elapsed = time.monotonic() - self.started
+        return elapsed + elapsed / finished > self.options.budget
 
 
-def commit(store: Store, chunk: Chunk, spent: Spent) -> None:
-    """Write a chunk, if it holds anything, and add up what it cost."""
+def commit(store: Store, chunk: Chunk) -> None:
+    """Write a chunk, if it holds anything."""
     if not chunk.empty:
         store.commit(chunk.groups)
-    for name in asdict(spent):
-        setattr(spent, name, getattr(spent, name) + getattr(chunk.spent, name))
-
-
-def over_budget(options: Options, started: float, finished: int) -> bool:
-    """Whether another chunk, at the mean time of those finished, would exceed the budget."""
-    if options.budget is None or finished == 0:
-        return False
-    elapsed = time.monotonic() - started
-    return elapsed + elapsed / finished > options.budget
-
-
-def in_workers(
-    setup: Setup,
-    options: Options,
-    todo: list[tuple[Part, list[int]]],
-    store: Store,
-    spent: Spent,
-    progress: Progress,
-    started: float,
-) -> bool:
-    """Run chunks in worker processes, one thread each; True if the budget ended it early."""
-    parts = {part.label: part for part, _ in todo}
-    hello = {
-        **(setup.remote or {}),
-        "out": str(store.folder),
-        "maps": options.maps,
-        "numerics": {label: part.numerics.record() for label, part in parts.items()},
-    }
-    jobs = [{"model": part.label, "rows": rows} for part, rows in todo]
-    with Pool(min(options.workers, len(jobs)), hello) as pool:
-        for event in pool.run(jobs, progress.advance, lambda n: over_budget(options, started, n)):
-            if event.problem:
-                progress.note(f"a chunk of {event.job['model']} failed: {event.problem}")
-                part = parts[event.job["model"]]
-                samples = [setup.data[i] for i in event.job["rows"]]
-                store.commit([problem_group(part.model, part.work, s, f"failed: {event.problem}") for s in samples])
-            for name, value in event.spent.items():
-                setattr(spent, name, getattr(spent, name) + value)
-        if pool.left:
-            progress.note(f"budget used up: {pool.left} of {len(jobs)} chunks are left; run again to go on")
-        return pool.left > 0
 
 
 def describe(setup: Setup, options: Options, parts: list[Part]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def main(inp: TextIO, out: TextIO) -> None:
         try:
             tick = lambda n: answer({"tick": n})  # noqa: E731 - the shortest honest form
             chunk = run_chunk(model, numerics, samples, work[job["model"]], store, tick)
-            commit(store, chunk, type(chunk.spent)())
+            commit(store, chunk)
             answer({"done": True, "spent": asdict(chunk.spent)})
         except Exception as problem:
             answer({"done": False, "problem": first_line(problem)})
