@@ -83,7 +83,7 @@ def explain(
         emit([record(e, None if texts else out) for e in found])
     elif texts:
         for e in found:
-            console().print(coloured(e))
+            console().print(coloured(e, colours=console().is_terminal))
     else:
         typer.echo(out)
 
@@ -153,8 +153,11 @@ def _fitting(pen: Any, caption: str) -> str:
     return caption
 
 
-def coloured(e: Explanation) -> Any:
-    """A text's tokens, warm where they speak for the class and cold where they speak against it."""
+def coloured(e: Explanation, *, colours: bool = True) -> Any:
+    """A text's tokens, warm where they speak for the class and cold where they speak against it.
+
+    Without colours, each such token is followed by how strongly it speaks, from −8 to 8.
+    """
     from rich.text import Text
 
     from heatcheck.report.exhibits import LEVELS, text
@@ -167,4 +170,6 @@ def coloured(e: Explanation) -> Any:
         fade = 255 - round(190 * abs(level) / LEVELS)
         paper = f"rgb(255,{fade},{fade})" if level > 0 else f"rgb({fade},{fade},255)"
         line.append(word, style=f"black on {paper}" if level else "")
+        if level and not colours:
+            line.append(f"[{level:+d}]")
     return line

