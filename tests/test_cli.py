@@ -430,9 +430,9 @@ def test_all_methods_leave_out_what_does_not_apply(explainer: None, pictures: li
     assert (alone.exit_code, alone.stderr) == (2, "error: no layers\n")
 
 
-def test_texts_become_coloured_words(explainer: None) -> None:
+def test_texts_become_coloured_words_and_numbers_in_a_pipe(explainer: None) -> None:
     done = heatcheck("explain", "--text", "a dull film", "--target", 1)
-    assert done.stdout == "saliency → class 1:  a dull film\n"
+    assert done.stdout == "saliency → class 1:  a dull[+6] film[+6]\n"
     told = json.loads(heatcheck("explain", "-", "--json", input="so good\n").stdout)
     assert told[0]["tokens"] == ["[CLS]", "so", "good"]
     assert told[0]["values"] == [5, 2, 4]
