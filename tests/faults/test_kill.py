@@ -13,8 +13,8 @@ import pytest
 
 from heatcheck.engine.result import Result
 
-pytestmark = pytest.mark.slow
-KILLS = 24
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+KILLS = 20
 
 
 @pytest.fixture(scope="module")
