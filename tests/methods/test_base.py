@@ -42,7 +42,7 @@ def test_the_plan_knows_every_pass(spec, make):
         unit = catalogue.build("method", spec).resolve(toy.domain)
         unit(probe, samples)
     except NotApplicable:
-        pytest.skip("does not apply")
+        pytest.skip("the method does not exist for this modality")
     foretold = torch.zeros(2, dtype=torch.long)
     for i in range(len(samples)):
         shape = Shape(toy.domain, samples.x.take(slice(i, i + 1)))

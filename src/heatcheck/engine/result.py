@@ -222,12 +222,11 @@ class Result:
 
     def gallery(self) -> list[tuple[str, str]]:
         """Models and samples whose maps and pictures are kept."""
-        names = {s["digest"]: s["name"] for s in self.manifest["samples"]}
         return [
-            (m["name"], s["name"])
-            for m in self.manifest["models"]
-            for s in self.manifest["samples"]
-            if s["digest"] in set(m["gallery"]) and (m["identity"], s["digest"]) in self._displays and names
+            (model["name"], sample["name"])
+            for model in self.manifest["models"]
+            for sample in self.manifest["samples"]
+            if sample["digest"] in model["gallery"] and (model["identity"], sample["digest"]) in self._displays
         ]
 
     def _model(self, name: str) -> dict[str, Any]:
