@@ -245,13 +245,16 @@ class Runner:
             "numerics": {part.label: part.numerics.record() for part, _ in todo},
         }
         jobs = [{"model": part.label, "rows": rows} for part, rows in todo]
-        with Pool(workers, hello) as pool:
-            for event in pool.run(jobs, self.progress.advance, self.over_budget):
-                self.spent.add(event.spent)
-                if event.problem:
-                    self.left += 1
-                    self.progress.note(f"a chunk of {event.job['model']} failed: {event.problem}")
-            self.left += pool.left
+        try:
+            with Pool(workers, hello) as pool:
+                for event in pool.run(jobs, self.progress.advance, self.over_budget):
+                    self.spent.add(event.spent)
+                    if event.problem:
+                        self.left += 1
+                        self.progress.note(f"a chunk of {event.job['model']} failed: {event.problem}")
+                self.left += pool.left
+        finally:
+            self.store.sweep()  # a worker that was stopped while it wrote leaves half a file
 
     def over_budget(self, finished: int) -> bool:
         """Whether another chunk, at the mean time of those finished, would exceed the budget."""

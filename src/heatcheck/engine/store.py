@@ -177,10 +177,14 @@ class Store:
             )
         store = cls(path)
         store.chunks.mkdir(parents=True, exist_ok=True)
-        sweep_temporaries(path)
-        sweep_temporaries(store.chunks)
+        store.sweep()
         store.refresh()
         return store
+
+    def sweep(self) -> None:
+        """Remove what processes that no longer live left half written."""
+        sweep_temporaries(self.folder)
+        sweep_temporaries(self.chunks)
 
     @property
     def chunks(self) -> Path:
