@@ -2,10 +2,10 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +18,16 @@ from heatcheck.engine.answers import Answers, scalar
 from heatcheck.engine.identity import canonical
 from heatcheck.engine.numerics import Numerics, is_out_of_memory
 from heatcheck.fills.base import Fill
-from heatcheck.models.base import Explained, Layer, captured
+from heatcheck.models.base import Explained
+from heatcheck.models.layers import Layer
+from heatcheck.models.rules import Rules
+from heatcheck.spec import suggest
 from heatcheck.types import Batch, HeatcheckError, Inputs, NotApplicable
 
 BLOCK = 64
 """Masks that are made and looked up at a time."""
+BACKGROUND = 100
+"""Samples of a data set that serve as background."""
 
 
 @dataclass
@@ -70,6 +75,36 @@ class Masks:
 
     rows: Int[Tensor, " n"]
     keep: Callable[[Int[Tensor, " k"]], Bool[Tensor, "k s"]]
+
+
+R = TypeVar("R", bound=Rules)
+
+
+@dataclass(frozen=True)
+class Seen(Generic[R]):
+    """One call of the network under rules, its graph still alive.
+
+    Args:
+        rules: the rules, with what they noted.
+        leaf: pixels or embeddings; differentiate with respect to it.
+        logits: class scores.
+        target: the class of each question.
+        value: the scalar explained, one per question.
+    """
+
+    rules: R
+    leaf: Tensor
+    logits: Float[Tensor, "m c"]
+    target: Int[Tensor, " n"]
+    value: Float[Tensor, " n"]
+
+    def gradients(self, of: Sequence[Tensor], keep: bool = False) -> tuple[Tensor, ...]:
+        """Derivatives of the value, as the rules pass them back; `keep` the graph if another is to be taken."""
+        return torch.autograd.grad(self.value.sum(), list(of), retain_graph=keep)
+
+    def slope(self) -> Float[Tensor, "m ..."]:
+        """The derivative with respect to the leaf."""
+        return self.gradients([self.leaf])[0]
 
 
 @dataclass
@@ -215,8 +250,23 @@ class Probe:
         self.spent.slopes += len(rows)
         yield from self._slopes(batch, rows, make, output)
 
-    def _slopes(
+    def climbs(
         self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Stream the target's scalar and its leaf gradient, both of one pass, at inputs made on the fly."""
+        self.spent.asked += len(rows)
+        self.spent.slopes += len(rows)
+        height: dict[str, Tensor] = {}
+        for index, slope in self._slopes(batch, rows, make, output, lambda value: height.update(now=value)):
+            yield index, height["now"][: len(index)].double(), slope
+
+    def _slopes(
+        self,
+        batch: Batch,
+        rows: Int[Tensor, " n"],
+        make: Callable[[Tensor], Inputs],
+        output: str,
+        note: Callable[[Tensor], None] = lambda value: None,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         self._needs_gradients()
 
@@ -225,6 +275,7 @@ class Probe:
             with torch.enable_grad():
                 out = scalar(self.model.logits(self.domain.with_leaf(x, leaf)), batch.target[rows[index]], output)
                 (grad,) = torch.autograd.grad(out.sum(), leaf)
+            note(out.detach())
             return grad.detach()
 
         yield from self._calls(len(rows), make, slope, "backward")
@@ -244,9 +295,12 @@ class Probe:
     def activations(
         self, batch: Batch, layer: str, output: str
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
-        """A layer's output and the scalar's gradient there. Only the head behind the layer is differentiated."""
+        """A layer's feature maps and the scalar's gradient there; asked once however many methods want them.
+
+        Only the head behind the layer is differentiated. Prefix tokens take part in it and are left out of the maps.
+        """
         self._needs_gradients()
-        module = self.model.module().get_submodule(layer)
+        place = self.layer(layer, batch.x)
 
         def look(x: Inputs, index: Tensor) -> Tensor:
             seen: list[Tensor] = []
@@ -255,15 +309,128 @@ class Probe:
                 seen.append(out.detach().requires_grad_())
                 return seen[-1].clone()  # what comes next may work in place
 
-            with torch.enable_grad(), captured(module, cut):
+            with torch.enable_grad(), place.changed(self.model.module(), cut):
                 out = scalar(self.model.logits(x), batch.target[index], output)
                 (grad,) = torch.autograd.grad(out.sum(), seen[-1])
-            return torch.stack([seen[-1].detach(), grad], 1)
+            return torch.stack([place.maps(seen[-1].detach()), place.maps(grad)], 1).contiguous()
+
+        def run() -> Tensor:
+            return torch.cat([out for _, out in self._calls(len(batch), batch.x.take, look, "backward")])
 
         self.spent.asked += len(batch)
         self.spent.slopes += len(batch)
-        pairs = torch.cat([out for _, out in self._calls(len(batch), batch.x.take, look, "backward")])
+        pairs: Tensor = self._once(f"activations {place.name} {output} {batch.target.tolist()}", batch, run)
         return pairs[:, 0], pairs[:, 1]
+
+    def feature_maps(self, batch: Batch, layer: str) -> Float[Tensor, "b c h w"]:
+        """A layer's feature maps, without gradients; asked once however many methods want them."""
+        place = self.layer(layer, batch.x)
+
+        def look(x: Inputs, index: Tensor) -> Tensor:
+            seen: list[Tensor] = []
+
+            def note(out: Tensor) -> Tensor:
+                seen.append(place.maps(out).clone(memory_format=torch.contiguous_format))
+                return out
+
+            with place.changed(self.model.module(), note):
+                self._forward(x, index)
+            return seen[-1]
+
+        def run() -> Tensor:
+            with torch.inference_mode(False):
+                return torch.cat([out for _, out in self._calls(len(batch), batch.x.take, look, "forward")])
+
+        self.spent.asked += len(batch)
+        found: Tensor = self._once(f"maps {place.name}", batch, run)
+        return found
+
+    def edited(
+        self,
+        batch: Batch,
+        rows: Int[Tensor, " n"],
+        layer: str,
+        edit: Callable[[Float[Tensor, "m c h w"], Int[Tensor, " m"]], None],
+    ) -> Iterator[tuple[Tensor, Answers]]:
+        """Stream answers with a layer's feature maps edited in place on their way: question `i` is about `rows[i]`."""
+        place = self.layer(layer, batch.x)
+
+        def run(x: Inputs, index: Tensor) -> Tensor:
+            def change(out: Tensor) -> Tensor:
+                out = out.clone()
+                edit(place.maps(out), index)
+                return out
+
+            with place.changed(self.model.module(), change):
+                return self._forward(x, index)
+
+        self.spent.asked += len(rows)
+        for index, logits in self._calls(len(rows), lambda i: batch.x.take(rows[i]), run, "forward"):
+            own = batch.target[rows[index]]
+            yield index, Answers(Answers.compress(logits, own), own, batch.label[rows[index]])
+
+    def look(
+        self,
+        batch: Batch,
+        rows: Int[Tensor, " n"],
+        make: Callable[[Tensor], Inputs],
+        rules: Callable[[], R],
+        read: Callable[["Seen[R]"], Tensor],
+        output: str,
+        *,
+        forwards: int = 1,
+        backwards: int = 1,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Run the network on inputs made on the fly while `rules` hold, and stream what `read` makes of it.
+
+        Args:
+            batch: the samples that the questions are about.
+            rows: the sample of each question.
+            make: inputs for the questions with the given numbers; `forwards` blocks of them, one after another.
+            rules: makes the rules of one call.
+            read: turns what was seen into a tensor with one row per question; it does the differentiating.
+            output: the scalar explained.
+            forwards: blocks of inputs that `make` gives: 2 where each input is run together with a baseline.
+            backwards: gradients that `read` takes.
+        """
+        self._needs_gradients()
+        self._same_under(rules, batch, forwards)
+
+        def run(x: Inputs, index: Tensor) -> Tensor:
+            leaf = self.domain.leaf(x).detach().requires_grad_()
+            held = rules()
+            with torch.enable_grad():
+                with held:
+                    logits = self.model.logits(self.domain.with_leaf(x, leaf))
+                own = batch.target[rows[index]]
+                return read(Seen(held, leaf, logits, own, scalar(logits[: len(own)], own, output))).detach()
+
+        self.spent.asked += forwards * len(rows)
+        self.spent.slopes += backwards * len(rows)
+        for index, out in self._calls(len(rows), make, run, "backward"):
+            self.spent.forwards += (forwards - 1) * len(index)
+            self.spent.backwards += (backwards - 1) * len(index)
+            yield index, out
+
+    def _same_under(self, rules: Callable[[], R], batch: Batch, copies: int) -> None:
+        """Refuse a network that answers otherwise while rules hold; tried once, and not counted."""
+        held = rules()
+        key = (f"same under {type(held).__qualname__} {batch.x.shape_key()}", 0)
+        if key in self._held:
+            return
+        x = batch.x.take(torch.zeros(copies, dtype=torch.long))
+        leaf = self.domain.leaf(x).detach().requires_grad_()
+        with torch.enable_grad():
+            plain = self.model.logits(self.domain.with_leaf(x, leaf)).detach()
+            with held:
+                ruled = self.model.logits(self.domain.with_leaf(x, leaf)).detach()
+        tolerance = 1e-3 if plain.dtype == torch.float32 else 1e-8
+        if not (ruled - plain).abs().max() <= tolerance * plain.abs().max().clamp_min(1e-3):
+            raise NotApplicable(
+                f"cannot follow what {self.model.name} computes (a result is written in place and not returned); "
+                "try integrated_gradients or occlusion"
+            )
+        self._held[key] = (None, True)
 
     def randomised(self, layer: str, seed: int) -> "Probe":
         """A probe on a copy of the model whose layer has random weights; spends on this probe's account."""
@@ -274,6 +441,37 @@ class Probe:
         found: Units = self._once(f"units {name}", batch, lambda: self.domain.units(name, batch.x))
         return found
 
+    def background(self, data: str, x: Inputs) -> Inputs:
+        """A hundred samples of a data set, or all if it has fewer, as the model reads them; encoded once.
+
+        Args:
+            data: the data set's spec, such as `images` or `folder:train`.
+            x: inputs of the shape that is wanted.
+        """
+        key = (f"background {data}", 0)
+        if key not in self._held:
+            self._held[key] = (None, self._encoded(data))
+        found: Inputs = self._held[key][1]
+        if found.shape_key() != x.shape_key():
+            raise NotApplicable(
+                f"the pictures of {data!r} reach {self.model.name} as {dict(found.shape_key())}, "
+                f"but those explained are {dict(x.shape_key())}; explain pictures, or tensors of that shape"
+            )
+        return found
+
+    def _encoded(self, data: str) -> Inputs:
+        from heatcheck.data.load import load_data
+
+        good = [sample for sample in load_data(data, samples=BACKGROUND) if sample.problem is None]
+        if not good:
+            raise NotApplicable(f"none of the samples of {data!r} can be read")
+        if self.model.preprocessing is None:
+            raise NotApplicable(
+                f"needs other pictures to compare with, but the preprocessing of {self.model.name} is not known: "
+                "pass preprocess=hc.Preprocess(mean=…, std=…)"
+            )
+        return Inputs.cat([self.model.encode(sample) for sample in good])
+
     def layers(self, x: Inputs) -> list[Layer]:
         """The layers of the model whose output is a feature map, looked for once per input shape."""
         key = (f"layers {x.shape_key()}", 0)
@@ -281,6 +479,24 @@ class Probe:
             self._held[key] = (None, self.model.layers(x))
         found: list[Layer] = self._held[key][1]
         return found
+
+    def layer(self, name: str, x: Inputs) -> Layer:
+        """The layer of that name; what cannot be looked at is answered with what can. `auto` is the last one."""
+        known = self.layers(x)
+        if not known:
+            raise NotApplicable(
+                f"needs a layer whose output is a spatial feature map, and {self.model.name} has none; "
+                "try integrated_gradients, occlusion or rise"
+            )
+        if name == "auto":
+            return known[-1]
+        found = {layer.name: layer for layer in known}
+        if name not in found:
+            raise HeatcheckError(
+                f"{self.model.name} has no feature map that its output depends on at layer={name!r}"
+                f"{suggest(name, list(found))}"
+            )
+        return found[name]
 
     # -- calls of one exact shape --------------------------------------------------------------------------
 
