@@ -6,7 +6,7 @@ export TOKENIZERS_PARALLELISM := false
 # Two single-threaded processes use two cores better than one process with two threads.
 export OMP_NUM_THREADS := 1
 
-.PHONY: run test test-slow test-all check bench clean
+.PHONY: run test test-slow test-all check bench docs clean
 
 .venv/.base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -37,6 +37,9 @@ check: .venv/.dev  ## lint and types
 
 bench: .venv/.dev  ## overhead over the bare model passes
 	$(BIN)/python benchmarks/grid.py
+
+docs: .venv/.dev  ## pages that are written by the code
+	$(BIN)/python -m heatcheck.testing.zoo docs/architectures.md
 
 clean:
 	rm -rf .venv runs dist .mypy_cache .ruff_cache .hypothesis

@@ -9,34 +9,14 @@ import argparse
 import statistics
 import time
 
-import torch
+from common import measure_bare, settle
 from rich.console import Console
 from rich.table import Table
 
 import heatcheck as hc
-from heatcheck.engine.numerics import tune_allocator
 from heatcheck.engine.plan import Shape, forecast
 from heatcheck.engine.run import Options, prepare
 from heatcheck.engine.task import Work, run_chunk
-
-
-def bare_forward(model: hc.Explained, x: hc.Batch, size: int, passes: int) -> float:
-    """Seconds for `passes` forwards at micro-batch `size`, without anything of ours."""
-    rows = x.take(torch.zeros(size, dtype=torch.long))
-    with torch.inference_mode():
-        model.logits(rows)
-        start = time.perf_counter()
-        for _ in range(max(1, passes // size)):
-            model.logits(rows)
-    return (time.perf_counter() - start) / (max(1, passes // size) * size)
-
-
-def bare_backward(model: hc.Explained, x: hc.Batch, size: int) -> float:
-    """Seconds per forward with backward to the input at micro-batch `size`."""
-    leaf = model.domain.leaf(x.take(torch.zeros(size, dtype=torch.long))).detach().requires_grad_()
-    start = time.perf_counter()
-    torch.autograd.grad(model.logits(model.domain.with_leaf(x, leaf))[:, 0].sum(), leaf)
-    return (time.perf_counter() - start) / size
 
 
 def main() -> None:
@@ -46,8 +26,7 @@ def main() -> None:
     options.add_argument("--samples", type=int, default=4)
     options.add_argument("--repeats", type=int, default=5)
     given = options.parse_args()
-    torch.set_num_threads(1)
-    tune_allocator()
+    settle()
     bench = hc.Benchmark(models=given.model, data=given.data, profile="quick")
     setup = bench.setup(given.samples)
     part = prepare(setup, Options(), None)[0]
@@ -55,7 +34,9 @@ def main() -> None:
     x = part.model.encode(samples[0])
     methods = {m.label: m for m in part.work.methods}
     grids: list[tuple[str, Work]] = [
-        (m.label, Work((m,), ())) for m in part.work.methods if m.unit.passes(Shape(part.model.domain, x))[0] >= 8
+        (m.label, Work((m,), ()))
+        for m in part.work.methods
+        if m.unit.passes(Shape(part.model.domain, x, part.model))[0] >= 8
     ]
     controls = tuple(methods[n] for n in ("random", "sobel", "center", "constant") if n in methods)
     grids += [(f"{k.label} × {len(controls)} maps", Work(controls, (k,))) for k in part.work.metrics]
@@ -64,17 +45,18 @@ def main() -> None:
     for column in ("what", "passes", "predicted", "ratio to bare passes", "own ms per pass"):
         table.add_column(column, justify="left" if column == "what" else "right")
     for name, work in grids:
-        told = [forecast(work.methods, work.metrics, Shape(part.model.domain, part.model.encode(s))) for s in samples]
+        told = [
+            forecast(work.methods, work.metrics, Shape(part.model.domain, part.model.encode(s), part.model))
+            for s in samples
+        ]
         predicted = sum(t.forwards for t in told)
         ratios, own, run = [], [], 0
         for _ in range(given.repeats):
-            forward = bare_forward(part.model, x, part.numerics.forward, 2 * part.numerics.forward)
-            backward = bare_backward(part.model, x, part.numerics.backward)
+            bare = measure_bare(part.model, x, part.numerics)
             start = time.perf_counter()
             spent = run_chunk(part.model, part.numerics, samples, work).spent
             took = time.perf_counter() - start
-            bare = (spent.forwards - spent.backwards) * forward + spent.backwards * backward
-            ratios.append(took / bare)
+            ratios.append(took / bare.seconds(spent.forwards, spent.backwards))
             own.append(1000 * (took - spent.seconds - spent.slope_seconds) / max(1, spent.forwards))
             run = spent.forwards
         table.add_row(

@@ -452,7 +452,7 @@ def test_a_sheet_shows_each_map_beside_its_input() -> None:
     rgb = np.full((8, 8, 3), 200, np.uint8)
     heat = np.zeros((8, 8))
     heat[:, 4:] = 1.0
-    page = np.asarray(sheet([Explanation("x.png", "m", 0, "c", {"rgb": rgb}, heat)], 1))
+    page = np.asarray(sheet([Explanation("x.png", "m", 0, "c", {"rgb": rgb}, heat)]))
     tile = page[:224, 230:454].astype(int)
     assert abs(page[100, 100].astype(int) - 200).max() < 4
     assert (tile[100, 200, 0] - tile[100, 200, 2]) > 60

@@ -37,13 +37,14 @@ METHOD_VARIANTS = (
     "saliency(output=prob, reduction=l2)",
 )
 METRIC_VARIANTS = ("sds(units=segment)", "morf(units=slic(9))", "ids(update=true, steps=5)", "abpc(ties=index)")
+FEWER = {"samples": 100, "designs": 4}
 KNOWN = {"mprt-passes_predicted": "a plan does not know that a model has fewer layers than mprt stops at"}
 
 
 def shipped(kind):
     """Every unit with its defaults, but few samples where it draws a thousand."""
     units = [catalogue.build(kind, id) for id in sorted(catalogue.entries(kind))]
-    return cases(*(replace(u, samples=100) if getattr(u, "samples", 0) > 100 else u for u in units))
+    return cases(*(replace(u, **{k: n for k, n in FEWER.items() if getattr(u, k, 0) > n}) for u in units))
 
 
 def variants(kind, *specs):

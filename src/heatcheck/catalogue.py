@@ -16,7 +16,7 @@ from typing import Any
 from heatcheck.spec import Spec, SpecError, parse, suggest, write
 
 KINDS = {"method": "methods", "metric": "metrics", "fill": "fills"}
-NESTED = {"fill": "fill", "baseline": "fill", "start": "fill", "of": "method"}
+NESTED = {"fill": "fill", "baseline": "fill", "of": "method"}
 """Parameters that hold another unit, and its kind."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "output": ("logit", "prob", "logprob", "margin", "accuracy"),
@@ -24,6 +24,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "post": ("none", "abs", "relu"),
     "ties": ("random", "index", "reverse_index", "percentile_compat"),
 }
+
+FAMILIES = ("gradient", "relevance", "cam", "attention", "perturbation", "intrinsic", "own", "control")
+"""Kinds of methods, in the order of lists; those of one's own are `own` where they say nothing."""
 
 UNITS: dict[str, dict[str, Any]] = {
     "pixel": {"form": "pixel", "on": ("image",), "summary": "Each pixel alone."},
@@ -35,7 +38,7 @@ UNITS: dict[str, dict[str, Any]] = {
     "sentence": {"form": "sentence", "on": ("text",), "summary": "The tokens of a sentence together."},
 }
 """What can be deleted together, by id; a domain makes the partition."""
-ROLES = ("site", "cell", "segment")
+ROLES = ("site", "cell", "patch", "segment")
 """Units by what they are for; each domain says which ones they are there."""
 
 

@@ -129,6 +129,15 @@ class Streams:
         """One draw per sample, stacked."""
         return torch.stack([make(self.generator(i, purpose)) for i in range(len(self.digests))])
 
+    def apart(self, *names: str) -> "Streams":
+        """The same samples with draws of their own: one name for all of them, or one for each."""
+        each = names * len(self.digests) if len(names) == 1 else names
+        return replace(self, digests=tuple(f"{d}|{name}" for d, name in zip(self.digests, each, strict=True)))
+
+    def shared(self) -> "Streams":
+        """Streams that have forgotten their samples: all that were set apart alike draw alike."""
+        return replace(self, digests=tuple(d.partition("|")[2] for d in self.digests))
+
     def take(self, rows: Iterable[int]) -> "Streams":
         """The streams of some samples."""
         return Streams(self.seed, tuple(self.digests[i] for i in rows))

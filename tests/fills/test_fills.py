@@ -10,6 +10,7 @@ from scipy import ndimage
 
 from heatcheck import catalogue
 from heatcheck.domain import ImageDomain
+from heatcheck.spec import SpecError
 from heatcheck.testing import additive, one_head_attention, probe_for, toy_batch
 from heatcheck.testing.models import CLS, FIRST_WORD, MASK, PAD, SEP, UNK, text_inputs
 from heatcheck.testing.scenes import batch_of
@@ -51,7 +52,9 @@ def test_deleting_everything_gives_the_full_deletion(id, modality):
     assert torch.equal(probe_for(model).logits(gone), probe_for(model).logits(full))
 
 
-@pytest.mark.parametrize(("id", "modality"), [case for case in CASES if case[0] not in ("blur", "channel_mean")])
+@pytest.mark.parametrize(
+    ("id", "modality"), [case for case in CASES if case[0] not in ("blur", "channel_mean", "superpixel_mean")]
+)
 def test_deleting_what_already_equals_the_fill_changes_nothing(id, modality):
     """Not for fills that are made from the picture itself: they change when a part of it does."""
     model = MODELS[modality]
@@ -167,6 +170,29 @@ def test_uniform_noise_belongs_to_the_sample_and_the_seed():
     assert not torch.equal(other, noise)
 
 
+def test_gaussian_noise_has_the_deviation_asked_for():
+    batch = toy_batch(IMAGE, 3)
+    noise = full_of("noise", IMAGE, batch)["pixels"]
+    assert abs(float(noise.mean())) < 0.05 and float(noise.std()) == pytest.approx(1, abs=0.05)
+    assert not torch.equal(noise[0], noise[1])
+    torch.testing.assert_close(full_of("noise(sigma=0.25)", IMAGE, batch)["pixels"], noise / 4)
+    added = full_of("noise(additive=true, sigma=2)", IMAGE, batch)["pixels"]
+    torch.testing.assert_close(added, batch.x["pixels"] + 2 * noise)
+    with pytest.raises(SpecError, match=r"sigma=-1.0 is a deviation"):
+        catalogue.build("fill", "noise(sigma=-1)")
+
+
+@pytest.mark.parametrize("id", ["uniform", "noise"])
+def test_shared_noise_is_one_draw_for_all_samples(id):
+    batch = toy_batch(IMAGE, 3)
+    noise = full_of(f"{id}(shared=true)", IMAGE, batch)["pixels"]
+    assert torch.equal(noise, noise[:1].expand_as(noise)) and noise.std() > 0.5
+    assert torch.equal(full_of(f"{id}(shared=true)", IMAGE, batch.take([2]))["pixels"], noise[:1])
+    for other in (replace(batch.streams, seed=1), batch.streams.apart("method")):
+        assert not torch.equal(full_of(f"{id}(shared=true)", IMAGE, replace(batch, streams=other))["pixels"], noise)
+    assert not torch.equal(full_of(id, IMAGE, batch)["pixels"][:1], noise[:1])
+
+
 # -- texts -------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +244,13 @@ def test_zero_embeds_nothing_but_keeps_special_tokens():
     batch = one_text()
     embeds = full_of("zero", TEXT, batch)["embeds"]
     assert not embeds[0, 1:5].any()
+    assert torch.equal(embeds[0, [0, 5]], TEXT.domain.embed(torch.tensor([CLS, SEP])))
+
+
+def test_noise_embeds_noise_but_keeps_special_tokens():
+    batch = one_text()
+    embeds = full_of("noise", TEXT, batch)["embeds"]
+    assert embeds[0, 1:5].std() == pytest.approx(1, abs=0.4)
     assert torch.equal(embeds[0, [0, 5]], TEXT.domain.embed(torch.tensor([CLS, SEP])))
 
 

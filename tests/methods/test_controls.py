@@ -12,7 +12,7 @@ from heatcheck.spec import SpecError
 from heatcheck.testing.models import additive, additive_text
 from heatcheck.testing.scenes import probe_for, toy_batch
 
-CONTROLS = ("random", "constant", "sobel", "center", "input_magnitude", "oracle", "anti_oracle")
+CONTROLS = ("random", "constant", "sobel", "center", "input_magnitude", "position", "oracle", "anti_oracle")
 
 
 @pytest.mark.parametrize("id", CONTROLS)
@@ -84,6 +84,33 @@ def test_the_middle_of_a_text_is_that_of_its_words(lab):
 def test_input_magnitude_adds_up_channels(lab):
     x = lab.pictures(2)
     torch.testing.assert_close(lab.explain("input_magnitude", lab.network(), x).values, x.abs().sum(1))
+
+
+def test_position_falls_evenly_in_reading_order(lab):
+    got = lab.explain("position", lab.network(), lab.pictures(2)).values
+    want = torch.arange(64, 0, -1).double().reshape(8, 8) / 64
+    assert torch.equal(got, want.expand(2, -1, -1))
+
+
+def test_the_first_word_of_a_text_comes_first(lab):
+    toy = additive_text()
+    samples = toy_batch(toy, 4)
+    got = lab.explain("position", toy, samples).values
+    for row, special in zip(got, samples.x["special"], strict=True):
+        n = int((~special).sum())
+        torch.testing.assert_close(row[~special], torch.arange(n, 0, -1).double() / n)
+        assert not row[special].any()
+
+
+@pytest.mark.parametrize("grid", [14, 7])
+def test_m4s_coarse_noise_has_its_resolution(lab, grid):
+    """At the centres of the coarse cells the enlarged noise is the noise itself, where a cell has a centre pixel."""
+    side = 3 * grid
+    samples = lab.batch(lab.pictures(2, side=side))
+    got = lab.explain(f"random(grid={grid})", lab.network(side=side - side % 2), samples).values
+    cells = samples.streams.draw("random-map", lambda g: torch.rand(grid, grid, generator=g, dtype=torch.float64))
+    torch.testing.assert_close(got[:, 1::3, 1::3], cells)
+    assert len(got[0].unique()) > grid**2
 
 
 @pytest.mark.parametrize("make", [additive, additive_text])

@@ -67,6 +67,61 @@ def test_maps_sum_to_the_change_in_output(lab, seed, baseline):
     torch.testing.assert_close(total, change, rtol=1e-8, atol=1e-8)
 
 
+def drawn(samples, k, make):
+    """Baseline number `k` of each sample, by the generator that belongs to it."""
+    name = "|method" if k == 0 else f"|baseline {k}|method"
+    return samples.streams.apart(name[1:]).draw("fill", make)
+
+
+@pytest.mark.parametrize("baseline", ["noise", "uniform"])
+def test_several_baselines_are_averaged(lab, baseline):
+    """M4's IG: Gaussian baselines, both ends included, each point weighing the same."""
+    net, samples = lab.network(), lab.batch(lab.pictures(2))
+
+    def make(rng):
+        draw = torch.randn if baseline == "noise" else torch.rand
+        values = draw(3, 8, 8, generator=rng, dtype=torch.float64)
+        return values if baseline == "noise" else 2 * values - 1
+
+    want = torch.zeros_like(samples.x["pixels"])
+    for k in range(3):
+        start = drawn(samples, k, make)
+        for i, x in enumerate(samples.x["pixels"]):
+            want[i] += slow(lab, net, x, start[i], samples.target[i], *nodes("linspace_n", 4)) / 3
+    spec = f"integrated_gradients(baseline={baseline}, baselines=3, steps=4, quadrature=linspace_n)"
+    torch.testing.assert_close(lab.raw(spec, net, samples), want)
+
+
+def test_the_first_of_several_baselines_is_the_single_one(lab):
+    net, samples = lab.network(), lab.batch(lab.pictures(2))
+    one, two = (lab.raw(f"integrated_gradients(steps=3, baseline=noise, baselines={n})", net, samples) for n in (1, 2))
+    apart = replace(samples, streams=samples.streams.apart("baseline 1"))
+    second = lab.raw("integrated_gradients(steps=3, baseline=noise)", net, apart)
+    torch.testing.assert_close(two, (one + second) / 2)
+    assert not torch.allclose(one, second)
+
+
+def test_a_shared_baseline_is_one_picture_for_all(lab):
+    """IDSDS's IG-U: on a linear model x - map/w is the baseline itself."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 3)).double()
+    samples = lab.batch(lab.pictures(3))
+
+    def baselines(spec, part):
+        weights = net[1].weight[part.target].detach().reshape(part.x["pixels"].shape)
+        return part.x["pixels"] - lab.raw(f"integrated_gradients(steps=2, {spec})", net, part) / weights
+
+    found = baselines("baseline=uniform(shared=true)", samples)
+    torch.testing.assert_close(found, found[:1].expand_as(found))
+    torch.testing.assert_close(baselines("baseline=uniform(shared=true)", samples.take([2])), found[2:])
+    metric = catalogue.build("fill", "uniform(shared=true)").full(lab.wrap(net).domain, samples)["pixels"]
+    assert found.abs().max() <= 1 + 1e-9 and not torch.allclose(found, metric)
+    again = baselines("baseline=uniform(shared=true)", replace(samples, streams=replace(samples.streams, seed=1)))
+    assert not torch.allclose(found, again)
+    mean = baselines("baseline=uniform(shared=true), baselines=4", samples)
+    torch.testing.assert_close(mean, mean[:1].expand_as(mean))
+    assert not torch.allclose(mean, found)
+
+
 def test_each_quadrature_is_as_complete_as_it_can_be(lab):
     """The error on a smooth network at 50 steps: nothing, O(1/n²) twice, O(1/n)."""
     net, samples = lab.network(), lab.batch(lab.pictures(4))
@@ -131,6 +186,8 @@ def test_memory_does_not_grow_with_the_steps(lab):
         ("integrated_gradients(quadrature=simpson)", "not one of gauss_legendre"),
         ("integrated_gradients(quadrature=trapezoid, steps=1)", "steps=2 or more"),
         ("integrated_gradients(steps=0)", "at least 1"),
+        ("integrated_gradients(baselines=0, baseline=noise)", "baselines=0 must be at least 1"),
+        ("integrated_gradients(baselines=10)", "baseline=zero would be the same one each time"),
     ],
 )
 def test_mistakes_are_named(spec, match):

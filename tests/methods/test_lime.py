@@ -12,7 +12,9 @@ from sklearn.metrics import pairwise_distances
 from torch import nn
 
 from heatcheck import catalogue
+from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.lime import design, proximity, surrogate
+from heatcheck.models.base import TorchExplained
 from heatcheck.spec import SpecError
 from heatcheck.testing.models import additive, additive_text, bag_of_words
 from heatcheck.testing.scenes import probe_for, toy_batch
@@ -42,6 +44,38 @@ def test_scikit_learn_gives_the_same(lab, kernel, alpha):
     got = lab.explain(f"lime(samples=60, units=grid(4), kernel={kernel}, alpha={alpha})", net, samples).values
     torch.testing.assert_close(got[:, ::2, ::2], torch.stack(want), rtol=1e-8, atol=1e-10)
     assert torch.equal(got[:, ::2, ::2], got[:, 1::2, 1::2])
+
+
+def test_m4s_dialect_can_be_written(lab):
+    """Quickshift of each picture, the segment's mean colour for what is off, probability, signed weights."""
+    from skimage.segmentation import quickshift
+
+    patches = lab.pictures(2, side=3).repeat_interleave(8, 2).repeat_interleave(8, 3)
+    samples = lab.batch((patches + 0.05 * lab.pictures(2, side=24)).clamp(-2, 2))
+    net = lab.network(side=24)
+    domain = ImageDomain(mean=(0.5,) * 3, std=(0.25,) * 3)
+    spec = "lime(samples=40, units=quickshift, fill=superpixel_mean(units=quickshift), output=prob)"
+    got = lab.explain(spec, TorchExplained(net, "net", domain), samples).values
+    counts = []
+    for i, (x, t) in enumerate(zip(samples.x["pixels"], samples.target, strict=True)):
+        rgb = (x * 0.25 + 0.5).float().permute(1, 2, 0).numpy().astype(float)
+        segments = torch.from_numpy(quickshift(rgb, ratio=1.0, kernel_size=5, max_dist=10, sigma=1, rng=0))
+        counts.append(int(segments.max()) + 1)
+        mean = torch.zeros_like(x)
+        for s in range(counts[-1]):
+            mean[:, segments == s] = x[:, segments == s].mean(1, keepdim=True)
+        z = design(counts[-1], 40, samples.streams.generator(i, "lime-masks"))
+        heard = []
+        for row in z:
+            with torch.no_grad():
+                heard.append(float(net(torch.where(row[segments], x, mean)[None]).softmax(1)[0, t]))
+        distance = pairwise_distances(z.numpy(), np.ones((1, counts[-1])), metric="cosine").ravel()
+        weight = np.sqrt(np.exp(-(distance**2) / 0.25**2))
+        want = torch.from_numpy(LinearRegression().fit(z.numpy(), heard, sample_weight=weight).coef_)
+        area = segments.flatten().bincount()
+        torch.testing.assert_close(got[i] * area[segments], want[segments], rtol=1e-6, atol=1e-8)
+    assert min(counts) > 1 and len(set(counts)) == 2
+    assert (got < 0).any()
 
 
 @pytest.mark.parametrize("make", [additive, additive_text])

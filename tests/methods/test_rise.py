@@ -1,6 +1,7 @@
 """RISE, mask by mask and pixel by pixel, and by its laws."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from heatcheck import catalogue
+from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.rise import SmoothMasks
 from heatcheck.spec import SpecError
 from heatcheck.testing.models import constant
@@ -124,6 +126,39 @@ def test_every_model_class_and_fill_sees_the_same_masks(lab):
     p = lab.network()(x).softmax(1)[0].detach()
     a, b = (lab.explain("rise(samples=20)", lab.network(), lab.batch(x, [t])).values for t in (0, 2))
     torch.testing.assert_close(a / p[0], b / p[2])
+
+
+def test_rise_u_is_rise_with_noise_under_the_same_masks(lab):
+    net, samples = lab.network(), lab.batch(lab.pictures(2))
+    drawn = SmoothMasks.draw(samples.streams, 9, 3, 0.1, (8, 8))
+    apart = replace(
+        samples, streams=replace(samples.streams, digests=tuple(f"{d}|method" for d in samples.streams.digests))
+    )
+    noise = catalogue.build("fill", "uniform").full(ImageDomain(), apart)["pixels"]
+    for fill, under in (("zero", torch.zeros_like(noise)), ("uniform", noise)):
+        want = []
+        for i, (x, t) in enumerate(zip(samples.x["pixels"], samples.target, strict=True)):
+            masks = [slow_mask(drawn.cells[i, n], drawn.shift[i, n].tolist(), 8, 8) for n in range(9)]
+            want.append(slow_rise(net, x, t, masks, 0.1, under[i]))
+        got = lab.explain(f"rise(samples=9, grid=3, keep=0.1, fill={fill})", net, samples).values
+        torch.testing.assert_close(got, torch.stack(want))
+
+
+def test_shared_masks_are_those_of_the_seed(lab):
+    """Equal probabilities on all-black pictures show the masks themselves."""
+
+    class Blind(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :2] * 0
+
+    def masks(spec, seed=0):
+        return lab.explain(spec, Blind(), lab.batch(lab.pictures(3), seed=seed)).values
+
+    own, shared = masks("rise(samples=5)"), masks("rise(samples=5, shared=true)")
+    assert not torch.equal(own[0], own[1])
+    assert torch.equal(shared[0], shared[1]) and torch.equal(shared[0], shared[2])
+    assert not torch.equal(shared, masks("rise(samples=5, shared=true)", seed=1))
+    assert torch.equal(shared, masks("rise(samples=5, shared=true, fill=uniform)"))
 
 
 def test_masks_are_never_all_in_memory(lab, monkeypatch):

@@ -3,7 +3,7 @@
 import base64
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +15,12 @@ from heatcheck.cli.console import Json, Quiet, console, emit, note
 from heatcheck.cli.options import Plugins
 from heatcheck.models.catalogue import models
 from heatcheck.plugins import load_plugin
+from heatcheck.profiles import load_profile
 from heatcheck.spec import SpecError, split
 
 EDGE, CAPTION, GAP = 224, 18, 6
+COLUMNS = 8
+"""Pictures in a line of the sheet."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ def explain(
     method: Annotated[str, typer.Option("--method", help="A method, several with commas, or all.")] = "saliency",
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to explain.")] = None,
     target: Annotated[int | None, typer.Option("--target", min=0, help="The class; the predicted one else.")] = None,
+    profile: Annotated[str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")] = "default",
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG with the pictures' maps.")] = Path("explained.png"),
     plugin: Plugins = None,
     json: Json = False,
@@ -55,7 +59,9 @@ def explain(
 
     heatcheck explain cat.jpg --method integrated_gradients
 
-    heatcheck explain cat.jpg dog.jpg --model timm:resnet50 --method all --out sheet.png
+    heatcheck explain cat.jpg --method all --profile quick --out sheet.png
+
+    heatcheck explain cat.jpg dog.jpg --model timm:resnet50 --method grad_cam,lrp
 
     heatcheck explain --text "a dull and tedious film" --method lime
 
@@ -73,12 +79,14 @@ def explain(
     modality = "text" if texts else "image"
     known = model or next(source.id for source in models().values() if source.modality == modality)
     everything = method.strip() == "all"
-    methods = list(catalogue.entries("method")) if everything else split(method)
-    for _, wrong in (problem for name in methods for problem in catalogue.problems("method", name)):
+    methods = by_family() if everything else split(method)
+    settings = load_profile(profile)
+    for _, wrong in (problem for name in methods for problem in catalogue.problems("method", settings.spec(name))):
         raise SpecError(f"--method: {wrong}")
-    found = explained(known, texts or [str(Path(p).expanduser()) for p in pictures], methods, target, everything, quiet)
+    specs = {name: settings.apply("method", name) for name in methods}
+    found = explained(known, texts or [str(Path(p).expanduser()) for p in pictures], specs, target, everything, quiet)
     if not texts:
-        sheet(found, len(methods)).save(out.expanduser(), "PNG")
+        sheet(found).save(out.expanduser(), "PNG")
     if json:
         emit([record(e, None if texts else out) for e in found])
     elif texts:
@@ -88,10 +96,16 @@ def explain(
         typer.echo(out)
 
 
+def by_family() -> list[str]:
+    """Every method there is, kin by kin."""
+    known = catalogue.entries("method")
+    return sorted(known, key=lambda id: catalogue.FAMILIES.index(known[id].facts["family"]))
+
+
 def explained(
-    model: str, items: Sequence[str], methods: Sequence[str], target: int | None, lenient: bool, quiet: bool
+    model: str, items: Sequence[str], methods: Mapping[str, str], target: int | None, lenient: bool, quiet: bool
 ) -> list[Explanation]:
-    """Every input under every method; with `lenient`, what does not apply is noted and left out."""
+    """Every input under every method, by its name and spec; with `lenient`, what does not apply is noted and left out."""
     from heatcheck import api
     from heatcheck.data.load import load_data
     from heatcheck.models.load import load_model
@@ -99,11 +113,11 @@ def explained(
 
     loaded = load_model(model)
     found = []
-    for name in methods:
+    for name in watched(list(methods), quiet):
         try:
             for item in items:
                 data = load_data([item])
-                heat = api.explain(loaded, data, method=name, target=target)
+                heat = api.explain(loaded, data, method=methods[name], target=target)
                 shown = loaded.display(data[0], loaded.encode(data[0]))
                 aim = int(heat.target[0]) if heat.target is not None else -1
                 values = heat.values[0].float().numpy()
@@ -115,6 +129,20 @@ def explained(
     return sorted(found, key=lambda e: items.index(e.input))
 
 
+def watched(methods: Sequence[str], quiet: bool) -> Iterator[str]:
+    """The methods one after another, with a bar on a terminal that says which one is at work."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    silent = quiet or len(methods) == 1 or not sys.stderr.isatty()
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=silent) as bar:
+        task = bar.add_task("", total=len(methods))
+        for name in methods:
+            bar.update(task, description=name)
+            yield name
+            bar.advance(task)
+
+
 def record(e: Explanation, out: Path | None) -> dict[str, Any]:
     """An explanation as JSON: a text's tokens with their values, a picture's map by its shape and file."""
     facts = {"input": e.input, "method": e.method, "target": e.target, "target_name": e.target_name}
@@ -123,8 +151,8 @@ def record(e: Explanation, out: Path | None) -> dict[str, Any]:
     return {**facts, "tokens": list(e.shown["tokens"]), "values": e.values.tolist()}
 
 
-def sheet(found: Sequence[Explanation], columns: int) -> Any:
-    """All explanations as one picture: a row per input, the input first, a caption under each."""
+def sheet(found: Sequence[Explanation]) -> Any:
+    """All explanations as one picture: for each input, itself and its maps with captions, in lines of equal length."""
     import numpy as np
     from PIL import Image, ImageDraw
 
@@ -133,14 +161,17 @@ def sheet(found: Sequence[Explanation], columns: int) -> Any:
     rows: dict[str, list[Explanation]] = {}
     for e in found:
         rows.setdefault(e.input, []).append(e)
-    wide, high = EDGE + GAP, EDGE + CAPTION + GAP
-    page = Image.new("RGB", ((columns + 1) * wide - GAP, len(rows) * high - GAP), "white")
-    pen = ImageDraw.Draw(page)
-    for y, (name, row) in enumerate(rows.items()):
+    tiles: list[list[tuple[Any, str]]] = []
+    for name, row in rows.items():
         rgb = np.asarray(row[0].shown["rgb"], dtype=np.uint8)
         drawn = [(picture(rgb, EDGE), f"{Path(name).name}: {row[0].target_name}")]
         drawn += [(overlay(rgb, e.values, EDGE), e.method) for e in row]
-        for x, (exhibit, caption) in enumerate(drawn):
+        tiles += [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
+    wide, high = EDGE + GAP, EDGE + CAPTION + GAP
+    page = Image.new("RGB", (max(map(len, tiles), default=1) * wide - GAP, max(1, len(tiles)) * high - GAP), "white")
+    pen = ImageDraw.Draw(page)
+    for y, line in enumerate(tiles):
+        for x, (exhibit, caption) in enumerate(line):
             tile = Image.open(io.BytesIO(base64.b64decode(exhibit["src"].partition(",")[2])))
             page.paste(tile, (x * wide, y * high))
             pen.text((x * wide + 2, y * high + EDGE + 3), _fitting(pen, caption), fill="black")

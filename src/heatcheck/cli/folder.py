@@ -84,21 +84,30 @@ def _doctor_model(spec: str, data: str | None, json: bool) -> None:
 
     from heatcheck.data.catalogue import sources
     from heatcheck.data.load import load_data
+    from heatcheck.engine.rehearsal import applicable
     from heatcheck.models.doctor import examine
     from heatcheck.models.load import load_model
 
     model = load_model(spec)
     embedded = next(source.id for source in sources().values() if source.modality == model.domain.modality)
     usable = (sample for sample in load_data(data or embedded) if not sample.problem)
-    findings = [asdict(finding) for finding in examine(model, model.encode(next(usable)))]
+    x = model.encode(next(usable))
+    findings = [asdict(finding) for finding in examine(model, x)]
+    broken = any(finding["severity"] == "error" for finding in findings)
+    methods = {} if broken else applicable(model, x)
     if json:
-        emit(findings)
-    elif findings:
-        columns = ("severity", "what", "where", "consequence", "remedy")
-        table(columns, ([finding[c] for c in columns] for finding in findings))
+        told = [{"id": id, "applies": reason is None, "reason": reason} for id, reason in methods.items()]
+        emit({"findings": findings, "methods": told})
     else:
-        typer.echo(f"{spec}: nothing stands in the way")
-    if any(finding["severity"] == "error" for finding in findings):
+        columns = ("severity", "what", "where", "consequence", "remedy")
+        if findings:
+            table(columns, ([finding[c] for c in columns] for finding in findings))
+        refused = {id: reason for id, reason in methods.items() if reason is not None}
+        if refused:
+            table(("does not apply", "because"), ([id, reason] for id, reason in refused.items()))
+        if methods:
+            typer.echo(f"{spec}: {len(methods) - len(refused)} of {len(methods)} methods apply")
+    if broken:
         raise typer.Exit(FAILED)
 
 

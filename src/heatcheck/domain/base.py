@@ -134,7 +134,7 @@ class Domain(ABC):
 
     modality: ClassVar[Modality]
     roles: ClassVar[Mapping[str, str]]
-    """What a role (`site`, `cell`, `segment`) is called here, so that defaults fit every modality."""
+    """What a role (`site`, `cell`, `patch`, `segment`) is called here, so that defaults fit every modality."""
     default_fill: ClassVar[str]
 
     @abstractmethod
@@ -188,6 +188,10 @@ class Domain(ABC):
     @abstractmethod
     def display(self, x: Inputs) -> dict[str, Any]:
         """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and `special`."""
+
+    def bounds(self, x: Inputs) -> tuple[Float[Tensor, "1 ..."], Float[Tensor, "1 ..."]]:
+        """The smallest and the largest value that a leaf may have, in a shape that fits it."""
+        raise NotApplicable(f"needs the range of what may go in, and a {self.modality} has none")
 
     def resolve_units(self, name: str) -> str:
         """The id behind a role: `cell` is `grid(4)` on pictures and `token` on texts."""

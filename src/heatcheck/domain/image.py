@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from heatcheck.domain.base import Domain, Windows, reduce_over
-from heatcheck.types import HeatcheckError, Inputs, Modality
+from heatcheck.types import HeatcheckError, Inputs, Modality, NotApplicable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,12 @@ class ImageDomain(Domain):
     """
 
     modality: ClassVar[Modality] = Modality.IMAGE
-    roles: ClassVar[Mapping[str, str]] = {"site": "pixel", "cell": "grid(4)", "segment": "slic(50)"}
+    roles: ClassVar[Mapping[str, str]] = {
+        "site": "pixel",
+        "cell": "grid(4)",
+        "patch": "grid(8)",
+        "segment": "slic(50)",
+    }
     default_fill: ClassVar[str] = "zero"
 
     mean: tuple[float, ...] | None = None
@@ -57,6 +62,14 @@ class ImageDomain(Domain):
         pixels = x["pixels"]
         mean, std = (torch.tensor(v, dtype=pixels.dtype)[None, :, None, None] for v in (self.mean, self.std))
         return (colour - mean) / std
+
+    def bounds(self, x: Inputs) -> tuple[Float[Tensor, "1 c 1 1"], Float[Tensor, "1 c 1 1"]]:
+        if self.mean is None or self.std is None:
+            raise NotApplicable(
+                "needs the range of pixels, but the model's normalisation is not known: "
+                "pass preprocess=hc.Preprocess(mean=…, std=…)"
+            )
+        return self.normalise(0.0, x), self.normalise(1.0, x)
 
     def to_rgb(self, x: Inputs) -> Float[Tensor, "b h w c"]:
         """Colours in [0, 1]; min-max scaled where the normalisation is not known."""

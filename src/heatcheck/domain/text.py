@@ -28,7 +28,7 @@ class TextDomain(Domain):
     """
 
     modality: ClassVar[Modality] = Modality.TEXT
-    roles: ClassVar[Mapping[str, str]] = {"site": "token", "cell": "token", "segment": "word"}
+    roles: ClassVar[Mapping[str, str]] = {"site": "token", "cell": "token", "patch": "token", "segment": "word"}
     default_fill: ClassVar[str] = "pad"
 
     embed: Callable[[Tensor], Tensor] = field(compare=False)

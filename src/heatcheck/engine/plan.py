@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heatcheck.domain.base import Domain, Units
-from heatcheck.types import Inputs
+from heatcheck.models.base import Explained
+from heatcheck.types import Inputs, NotApplicable
 
 Ask = tuple[Hashable, ...]
 """One question about one sample, such as `("single", "zero", "grid(4)", 7)`; a probe asks each once."""
@@ -15,26 +16,56 @@ CLEAN: Ask = ("clean",)
 
 @dataclass
 class Shape:
-    """One sample as a plan sees it: how many units of each kind, how many windows. Looked up as asked for."""
+    """One sample as a plan sees it: how many units of each kind, how many windows. Looked up as asked for.
+
+    Args:
+        domain: pictures or texts.
+        x: the sample, with a batch axis of one.
+        model: who will be asked, where that matters: for methods that ask once per channel of a layer.
+    """
 
     domain: Domain
     x: Inputs
+    model: Explained | None = None
     _units: dict[str, Units] = field(default_factory=dict)
 
     def units(self, name: str) -> int:
         """How many units called `name` the sample has."""
+        return int(self.partition(name).count[0])
+
+    def partition(self, name: str) -> Units:
+        """The sample's units called `name`."""
         if name not in self._units:
             self._units[name] = self.domain.units(name, self.x)
-        return int(self._units[name].count[0])
+        return self._units[name]
 
     def windows(self) -> int:
         """How many windows the sample has."""
         return int(self.domain.windows(self.x).valid.sum())
 
+    def channels(self, layer: str) -> int:
+        """How many feature maps a layer of the model has; none where it has no such layer."""
+        try:
+            known = self.model.layers(self.x) if self.model else []
+        except NotApplicable:
+            return 0
+        found = {f.name: f.channels for f in known} | {"auto": known[-1].channels if known else 0}
+        return found.get(layer, 0)
+
 
 def gradient(output: str) -> set[Ask]:
     """The gradient at the sample itself."""
     return {("gradient", output)}
+
+
+def feature_maps(layer: str) -> set[Ask]:
+    """The feature maps of a layer at the sample itself."""
+    return {("maps", layer)}
+
+
+def feature_gradient(layer: str, output: str) -> set[Ask]:
+    """The feature maps of a layer at the sample itself, with their gradient."""
+    return {("gradient", output, layer)}
 
 
 def single(fill: str, units: str, shape: Shape) -> set[Ask]:
@@ -89,8 +120,11 @@ def forecast(methods: Sequence[Any], metrics: Sequence[Any], shape: Shape) -> Fo
         extra_backwards += extra[1]
         rows.append({"kind": kind, "name": name, "forwards": forwards, "backwards": backwards})
 
+    made: set[str] = set()
     for m in methods:
-        add("method", m.label, m.unit.asks(shape), m.unit.passes(shape))
+        fresh = m.unit.kin not in made
+        made.add(m.unit.kin)
+        add("method", m.label, m.unit.asks(shape), m.unit.passes(shape) if fresh else (0, 0))
     for metric in metrics:
         asks: set[Ask] = set()
         forwards = backwards = 0

@@ -56,7 +56,7 @@ def plan(setup: Setup, options: Options, out: str | Path | None, *, calibrate: b
         seen = inputs_of(part, open_samples[:LOOK])
         if not seen:
             continue
-        each = [forecast(part.work.methods, part.work.metrics, Shape(part.model.domain, x)) for x in seen]
+        each = [forecast(part.work.methods, part.work.metrics, Shape(part.model.domain, x, part.model)) for x in seen]
         scale = len(open_samples) / len(each)
         add_rows(told, part, each, scale)
         sites = [int(torch.tensor(part.model.domain.shape(x)).prod()) for x in seen]

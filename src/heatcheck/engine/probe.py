@@ -338,36 +338,60 @@ class Probe:
             return seen[-1]
 
         def run() -> Tensor:
-            with torch.inference_mode(False):
-                return torch.cat([out for _, out in self._calls(len(batch), batch.x.take, look, "forward")])
+            return torch.cat([out for _, out in self._calls(len(batch), batch.x.take, look, "forward")])
 
         self.spent.asked += len(batch)
         found: Tensor = self._once(f"maps {place.name}", batch, run)
         return found
 
     def edited(
-        self,
-        batch: Batch,
-        rows: Int[Tensor, " n"],
-        layer: str,
-        edit: Callable[[Float[Tensor, "m c h w"], Int[Tensor, " m"]], None],
-    ) -> Iterator[tuple[Tensor, Answers]]:
-        """Stream answers with a layer's feature maps edited in place on their way: question `i` is about `rows[i]`."""
+        self, batch: Batch, layer: str, times: int, edit: Callable[[Float[Tensor, "m c h w"], Int[Tensor, " m"]], None]
+    ) -> Iterator[tuple[int, Tensor, Answers]]:
+        """Stream `times` answers about each sample, with a layer's feature maps edited in place on their way.
+
+        `edit` gets the feature maps and the numbers of the questions they are for. What comes before the layer is run
+        on one input per call, where the network bears that its rows are multiplied at the layer.
+        """
         place = self.layer(layer, batch.x)
+        narrow = self._multiplies_at(place, batch.x)
+        self.spent.asked += times * len(batch)
+        for row in range(len(batch)):
 
-        def run(x: Inputs, index: Tensor) -> Tensor:
-            def change(out: Tensor) -> Tensor:
-                out = out.clone()
-                edit(place.maps(out), index)
-                return out
+            def make(index: Tensor, row: int = row) -> Inputs:
+                return batch.x.take(torch.full((1 if narrow else len(index),), row))
 
-            with place.changed(self.model.module(), change):
-                return self._forward(x, index)
+            for index, logits in self._calls(times, make, lambda x, i: self._edited(place, x, i, edit), "forward"):
+                target, label = (t[row].expand(len(index)) for t in (batch.target, batch.label))
+                yield row, index, Answers(Answers.compress(logits, target), target, label)
 
-        self.spent.asked += len(rows)
-        for index, logits in self._calls(len(rows), lambda i: batch.x.take(rows[i]), run, "forward"):
-            own = batch.target[rows[index]]
-            yield index, Answers(Answers.compress(logits, own), own, batch.label[rows[index]])
+    def _edited(
+        self, place: Layer, x: Inputs, index: Tensor, edit: Callable[[Tensor, Tensor], None]
+    ) -> Float[Tensor, "m k"]:
+        def change(out: Tensor) -> Tensor:
+            wide = out.expand(len(index), *out.shape[1:]).clone()
+            edit(place.maps(wide), index)
+            return wide
+
+        with place.changed(self.model.module(), change):
+            return self._forward(x, index)
+
+    def _multiplies_at(self, place: Layer, x: Inputs) -> bool:
+        """Whether one input that becomes two at a layer gets the answers that two inputs get; tried once, not counted."""
+        key = (f"multiplies at {place.name} {x.shape_key()}", 0)
+        if key not in self._held:
+
+            def hide(maps: Tensor, _index: Tensor) -> None:
+                maps[1] = 0
+
+            two = torch.zeros(2, dtype=torch.long)
+            wide = self._edited(place, x.take(two), two, hide)
+            try:
+                narrow = self._edited(place, x.take(two[:1]), two, hide)
+                same = torch.allclose(narrow, wide, rtol=1e-4, atol=1e-4 * float(wide.abs().max()))
+            except (RuntimeError, ValueError, IndexError):
+                same = False
+            self._held[key] = (None, same)
+        return bool(self._held[key][1])
 
     def look(
         self,
@@ -432,6 +456,19 @@ class Probe:
             )
         self._held[key] = (None, True)
 
+    def looks(
+        self, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], read: Callable[[Inputs, Tensor], Tensor]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Stream what `read` sees in the network at inputs made on the fly; one forward pass each, without a graph."""
+
+        def run(x: Inputs, index: Tensor) -> Tensor:
+            with torch.inference_mode():
+                out = read(x, index)
+            return out.clone()
+
+        self.spent.asked += len(rows)
+        yield from self._calls(len(rows), make, run, "forward")
+
     def randomised(self, layer: str, seed: int) -> "Probe":
         """A probe on a copy of the model whose layer has random weights; spends on this probe's account."""
         return Probe(self.model.randomised(layer, seed), self.numerics, tick=self.tick, spent=self.spent)
@@ -462,14 +499,14 @@ class Probe:
     def _encoded(self, data: str) -> Inputs:
         from heatcheck.data.load import load_data
 
-        good = [sample for sample in load_data(data, samples=BACKGROUND) if sample.problem is None]
-        if not good:
-            raise NotApplicable(f"none of the samples of {data!r} can be read")
         if self.model.preprocessing is None:
             raise NotApplicable(
                 f"needs other pictures to compare with, but the preprocessing of {self.model.name} is not known: "
                 "pass preprocess=hc.Preprocess(mean=…, std=…)"
             )
+        good = [sample for sample in load_data(data, samples=BACKGROUND) if sample.problem is None]
+        if not good:
+            raise NotApplicable(f"none of the samples of {data!r} can be read")
         return Inputs.cat([self.model.encode(sample) for sample in good])
 
     def layers(self, x: Inputs) -> list[Layer]:
@@ -548,6 +585,22 @@ class Probe:
     def _needs_gradients(self) -> None:
         if not self.model.differentiable:
             raise NotApplicable(f"needs gradients, but {self.model.name} is a black box that gives outputs only")
+
+    def shared(self, what: str, batch: Batch, make: Callable[[], Tensor]) -> Tensor:
+        """A value that several methods are made of; each is charged what it cost, whoever made it."""
+        before = self.spent.copy()
+        fresh = False
+
+        def run() -> tuple[Tensor, Spent]:
+            nonlocal fresh
+            fresh = True
+            return make(), self.spent.since(before)
+
+        value, cost = self._once(what, batch, run)
+        if not fresh:
+            self.spent.asked += cost.asked
+            self.spent.slopes += cost.slopes
+        return value  # type: ignore[no-any-return]
 
     def _once(self, what: str, batch: Batch, make: Callable[[], Any]) -> Any:
         """A value that belongs to exactly these inputs; holding them keeps their identity from being reused."""

@@ -1,6 +1,7 @@
 """A run: models × samples × methods × metrics into one folder, resumable at any moment."""
 
 import datetime
+import itertools
 import os
 import platform
 import resource
@@ -22,6 +23,7 @@ from heatcheck.engine.numerics import Numerics, machine, measure, tune_allocator
 from heatcheck.engine.plan import Shape, forecast
 from heatcheck.engine.probe import Spent
 from heatcheck.engine.progress import Progress
+from heatcheck.engine.rehearsal import TRIED, readable, reason_against
 from heatcheck.engine.store import Store
 from heatcheck.engine.task import CHUNK, Chunk, Named, Work, context_of, done, named_units, run_chunk
 from heatcheck.engine.workers import Pool
@@ -85,6 +87,9 @@ class Part:
 def make_work(setup: Setup, model: Explained, maps: str) -> tuple[Work, tuple[Named, ...], dict[str, str]]:
     """What is computed for one model, the metrics that compare models, and what does not apply with its reason."""
     methods, no_method = named_units(setup.methods, model)
+    tried = list(itertools.islice(readable(model, setup.data), TRIED))
+    refused = {m.label: reason for m in methods if tried and (reason := reason_against(m.unit, model, tried))}
+    methods = tuple(m for m in methods if m.label not in refused)
     metrics, no_metric = named_units(setup.metrics, model)
     gallery = frozenset([s.digest for s in setup.data if not s.problem][:GALLERY])
     own = tuple(m for m in metrics if not m.unit.across_models)
@@ -92,7 +97,7 @@ def make_work(setup: Setup, model: Explained, maps: str) -> tuple[Work, tuple[Na
     shared = tuple(
         replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in metrics if m.unit.across_models
     )
-    return Work(methods, own, setup.target, setup.seed, maps, gallery), shared, {**no_method, **no_metric}
+    return Work(methods, own, setup.target, setup.seed, maps, gallery), shared, {**no_method, **refused, **no_metric}
 
 
 def prepare(setup: Setup, options: Options, store: Store | None) -> list[Part]:
@@ -107,7 +112,7 @@ def prepare(setup: Setup, options: Options, store: Store | None) -> list[Part]:
         work, shared, skipped = make_work(setup, model, options.maps)
         x = first_input(model, setup.data)
         numerics = fixed_numerics(model, x, options, store)
-        shape = None if x is None else Shape(model.domain, x)
+        shape = None if x is None else Shape(model.domain, x, model)
         pairs = find_circular(work.methods, work.metrics, shape) if shape else []
         parts.append(Part(label, model, work, shared, skipped, numerics, pairs))
     return parts
@@ -115,13 +120,7 @@ def prepare(setup: Setup, options: Options, store: Store | None) -> list[Part]:
 
 def first_input(model: Explained, data: Sequence[Sample]) -> Inputs | None:
     """The first sample that can be read at all."""
-    for sample in data:
-        if not sample.problem:
-            try:
-                return model.encode(sample)
-            except Exception:  # noqa: S112 - reported per sample when its chunk is run
-                continue
-    return None
+    return next(readable(model, data), None)
 
 
 def fixed_numerics(model: Explained, x: Inputs | None, options: Options, store: Store | None) -> Numerics:
@@ -185,7 +184,7 @@ def predicted(part: Part, samples: Sequence[Sample]) -> int:
     x = first_input(part.model, samples)
     if x is None:
         return 0
-    each = forecast(part.work.methods, part.work.metrics, Shape(part.model.domain, x))
+    each = forecast(part.work.methods, part.work.metrics, Shape(part.model.domain, x, part.model))
     return each.forwards * len(samples)
 
 

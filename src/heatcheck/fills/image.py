@@ -77,13 +77,19 @@ class Blur(Fill):
 class Uniform(Fill):
     """Noise from U(-1, 1) in normalised space, one draw per sample, the same for every deletion.
 
-    Paper: hesse2024.  Differs: IDSDS draws anew for every cell and batch.
+    Args:
+        shared: whether one draw serves all samples, as IDSDS's baseline of IG-U and RISE-U does.
+
+    Paper: hesse2024.  Differs: as a deletion, IDSDS draws anew for every cell and batch.
     """
 
     random: ClassVar[bool] = True
 
+    shared: bool = False
+
     def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
         leaf = domain.leaf(batch.x)
         shape = tuple(leaf.shape[1:])
-        noise = batch.streams.draw("fill", lambda g: torch.rand(shape, generator=g, dtype=torch.float64) * 2 - 1)
+        streams = batch.streams.shared() if self.shared else batch.streams
+        noise = streams.draw("fill", lambda g: torch.rand(shape, generator=g, dtype=torch.float64) * 2 - 1)
         return domain.with_leaf(batch.x, noise.to(leaf.dtype))

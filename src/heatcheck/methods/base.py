@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heatcheck import catalogue
 from heatcheck.domain.base import Domain, Units
+from heatcheck.engine.identity import canonical
 from heatcheck.engine.plan import Ask, Shape
 from heatcheck.engine.probe import Probe
 from heatcheck.fills.base import Fill
@@ -24,6 +25,7 @@ T = TypeVar("T")
 def method(
     id: str,
     *,
+    family: str = "own",
     on: tuple[str, ...] = ("image", "text"),
     uses: tuple[str, ...] = ("gradient",),
     properties: tuple[str, ...] = (),
@@ -43,6 +45,7 @@ def method(
 
     Args:
         id: its name everywhere.
+        family: its kin, by which lists and contact sheets are sorted; see `catalogue.FAMILIES`.
         on: modalities it exists for.
         uses: what it needs of a model: `gradient`, `layers`, or nothing but outputs (`()`).
         properties: claims that `heatcheck.testing.check_method` verifies: `complete`, `dummy`, `linear`,
@@ -51,7 +54,14 @@ def method(
         elsewhere: why it does not exist for the other modality, and what to try there.
         version: raised whenever its results change.
     """
-    facts = {"on": on, "uses": uses, "properties": properties, "control": control, "elsewhere": elsewhere}
+    facts = {
+        "family": family,
+        "on": on,
+        "uses": uses,
+        "properties": properties,
+        "control": control,
+        "elsewhere": elsewhere,
+    }
 
     def decorate(target: T) -> T:
         if inspect.isclass(target):
@@ -119,19 +129,27 @@ class Method(Unit, ABC):
             )
         return super().resolve(domain)
 
+    @property
+    def kin(self) -> str:
+        """What this method's maps are made of before `post`; methods that differ in it alone share the work."""
+        return canonical({**self.identity(), "params": {**self.identity()["params"], "post": None}})
+
+    def reduced(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        """One number per site or cell, before `post`."""
+        raw = self.attribute(probe, batch)
+        if len(raw) != len(batch):
+            raise HeatcheckError(f"{self.name} gave {len(raw)} maps for {len(batch)} samples")
+        return probe.domain.reduce(raw, self.reduction) if raw.ndim == probe.domain.leaf(batch.x).ndim else raw
+
     @final
     def __call__(self, probe: Probe, batch: Batch) -> Attribution:
         """Explain a batch: one map per sample, or the reason why there is none."""
         unit = self.resolve(probe.domain)
-        raw = unit.attribute(probe, batch)
-        leaf_dims = probe.domain.leaf(batch.x).ndim
-        values = probe.domain.reduce(raw, unit.reduction) if raw.ndim == leaf_dims else raw
+        values = probe.shared(f"{unit.kin} {batch.target.tolist()}", batch, lambda: unit.reduced(probe, batch))
         if unit.post == "abs":
             values = values.abs()
         elif unit.post == "relu":
             values = values.relu()
-        if len(values) != len(batch):
-            raise HeatcheckError(f"{unit.name} gave {len(values)} maps for {len(batch)} samples")
         values = values.detach().to(torch.promote_types(probe.model.dtype, torch.float32))
         finite = torch.isfinite(values).flatten(1).all(1)
         status = tuple(OK if ok else "failed: the map is not finite" for ok in finite.tolist())
@@ -208,8 +226,7 @@ def eraser(probe: Probe, batch: Batch, fill: str) -> Callable[[Int[Tensor, " n"]
     What a random fill draws here is not what metrics delete with.
     """
     filler: Fill = catalogue.build("fill", fill)
-    apart = replace(batch.streams, digests=tuple(f"{d}|method" for d in batch.streams.digests))
-    full = filler.full(probe.domain, replace(batch, streams=apart))
+    full = filler.full(probe.domain, replace(batch, streams=batch.streams.apart("method")))
 
     def erase(rows: Int[Tensor, " n"], keep: Shaped[Tensor, "n s"]) -> Inputs:
         return filler.erase(probe.domain, batch.x.take(rows), keep, full.take(rows))

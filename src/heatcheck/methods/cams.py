@@ -1,15 +1,59 @@
 """Class activation maps: feature maps, weighed by what the class makes of them."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
+from heatcheck.engine.plan import Ask, Shape, feature_gradient, feature_maps
 from heatcheck.engine.probe import Probe
-from heatcheck.methods.base import Method, method
-from heatcheck.spec import suggest
-from heatcheck.types import Batch, HeatcheckError, NotApplicable
+from heatcheck.methods.base import Method, method, repeat_rows
+from heatcheck.spec import SpecError
+from heatcheck.types import Batch
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Cam(Method):
+    """A map at the resolution of a layer, carried to pixels bilinearly where that is needed.
+
+    Args:
+        layer: the module whose output is looked at; `auto` is the last that is a feature map, its outermost name.
+            Feature maps may have their channels first or last or be tokens; class and register tokens are left out.
+        relu: whether to keep only what speaks for the class.
+    """
+
+    layer: str = "auto"
+    relu: bool = True
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        cam = self.cam(probe, batch)
+        return cam.relu() if self.relu else cam
+
+    @abstractmethod
+    def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        """The map before the ReLU."""
+
+    @property
+    def signed(self) -> bool:
+        return not self.relu and self.post == "none"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GradientCam(Cam):
+    """Feature maps under weights that are read off their gradient at the sample itself."""
+
+    def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        maps, slopes = probe.activations(batch, self.layer, self.output)
+        return channel_sum(self.weights(maps, slopes) * maps)
+
+    @abstractmethod
+    def weights(self, maps: Float[Tensor, "b c h w"], slopes: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c #h #w"]:
+        """What each feature map counts, everywhere or place by place."""
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return feature_gradient(self.layer, self.output)
 
 
 @method(
@@ -20,52 +64,201 @@ from heatcheck.types import Batch, HeatcheckError, NotApplicable
     elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
-class GradCam(Method):
+class GradCam(GradientCam):
     r"""A layer's feature maps, each weighed by its mean gradient.
 
     $A = \mathrm{ReLU}\big(\sum_k \alpha_k A_k\big), \quad
     \alpha_k = \mathrm{mean}_{uv}\, \partial f_t / \partial A_k(u, v)$
 
-    The map keeps the layer's resolution; it is carried to pixels bilinearly where that is needed.
-
-    Args:
-        layer: the module whose output is looked at; `auto` is the last one that is a feature map.
-        relu: whether to keep only what speaks for the class.
-
     Paper: selvaraju2017.
-    Cost per sample: 1 gradient, through the layers behind `layer` only.
+    Cost per sample: 1 gradient, through the layers behind `layer` only; shared by all methods of this family.
     """
 
-    layer: str = "auto"
-    relu: bool = True
+    def weights(self, maps: Float[Tensor, "b c h w"], slopes: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 1 1"]:
+        return slopes.flatten(2).mean(-1)[..., None, None]
 
-    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
-        maps, slopes = probe.activations(batch, target_layer(self.layer, probe, batch), self.output)
-        weights = slopes.flatten(2).mean(-1)[..., None, None]
-        cam = channel_sum(weights * maps)
-        return cam.relu() if self.relu else cam
 
-    @property
-    def signed(self) -> bool:
-        return not self.relu and self.post == "none"
+@method(
+    "hires_cam",
+    on=("image",),
+    uses=("gradient", "layers"),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HiResCam(GradientCam):
+    r"""A layer's feature maps, weighed by their gradient place by place.
+
+    $A(u, v) = \mathrm{ReLU}\big(\sum_k A_k(u, v)\, \partial f_t / \partial A_k(u, v)\big)$
+
+    Paper: draelos2020.
+    Cost per sample: 1 gradient, through the layers behind `layer` only; shared by all methods of this family.
+    """
+
+    def weights(self, maps: Float[Tensor, "b c h w"], slopes: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return slopes
+
+
+@method(
+    "layer_cam",
+    on=("image",),
+    uses=("gradient", "layers"),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LayerCam(GradientCam):
+    r"""A layer's feature maps, weighed by their gradient place by place where it is positive.
+
+    $A(u, v) = \mathrm{ReLU}\big(\sum_k A_k(u, v)\, \mathrm{ReLU}\big(\partial f_t / \partial A_k(u, v)\big)\big)$
+
+    Paper: jiang2021.  Differs: one layer; maps of several are not fused.
+    Cost per sample: 1 gradient, through the layers behind `layer` only; shared by all methods of this family.
+    """
+
+    def weights(self, maps: Float[Tensor, "b c h w"], slopes: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return slopes.relu()
+
+
+@method(
+    "xgrad_cam",
+    on=("image",),
+    uses=("gradient", "layers"),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class XGradCam(GradientCam):
+    r"""A layer's feature maps, each weighed by its gradient's mean where it is active.
+
+    $A = \mathrm{ReLU}\big(\sum_k w_k A_k\big), \quad
+    w_k = \sum_{uv} \frac{A_k(u, v)}{\sum_{ab} A_k(a, b)}\, \partial f_t / \partial A_k(u, v)$
+
+    Meant for layers behind a ReLU: where the values of a channel cancel, its weight has no meaning. A channel whose
+    values sum to nothing gets no weight.
+
+    Paper: fu2020.
+    Cost per sample: 1 gradient, through the layers behind `layer` only; shared by all methods of this family.
+    """
+
+    def weights(self, maps: Float[Tensor, "b c h w"], slopes: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 1 1"]:
+        return ratio(place_sum(slopes * maps), place_sum(maps))
+
+
+@method(
+    "grad_cam_pp",
+    on=("image",),
+    uses=("gradient", "layers"),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GradCamPlusPlus(GradientCam):
+    r"""A layer's feature maps, each weighed by a sum of its positive gradients in which no place counts for its size.
+
+    $A = \mathrm{ReLU}\big(\sum_k w_k A_k\big), \quad w_k = \sum_{uv} \alpha_k(u, v)\, \mathrm{ReLU}(g_k(u, v)), \quad
+    \alpha_k = \frac{g_k^2}{2 g_k^2 + g_k^3 \sum_{ab} A_k(a, b)}$
+
+    with $g_k = \partial f_t / \partial A_k$, and $\alpha_k(u, v) = 0$ where $g_k(u, v) = 0$.
+
+    Args:
+        torchcam_compat: whether to weigh by $\sum_{uv} g^2 \mathrm{ReLU}(g)$, as TorchCAM does, where the division
+            is lost.
+
+    Paper: chattopadhay2018.  Differs: without the factor exp(f_t), which all weights of a sample share.
+    Cost per sample: 1 gradient, through the layers behind `layer` only; shared by all methods of this family.
+    """
+
+    torchcam_compat: bool = False
+
+    def weights(self, maps: Float[Tensor, "b c h w"], slopes: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 1 1"]:
+        if self.torchcam_compat:
+            alpha = slopes.square()
+        else:
+            alpha = ratio((slopes != 0).to(slopes.dtype), 2 + slopes * place_sum(maps))  # with g² taken out
+        return place_sum(alpha * slopes.relu())
+
+
+@method(
+    "smooth_grad_cam_pp",
+    on=("image",),
+    uses=("gradient", "layers"),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SmoothGradCamPlusPlus(Cam):
+    r"""Grad-CAM++ with powers of the gradient that are averaged over noisy copies of the input.
+
+    $w_k = \sum_{uv} \alpha_k(u, v)\, \mathrm{ReLU}(D^1_k(u, v)), \quad
+    \alpha_k = \frac{D^2_k}{2 D^2_k + D^3_k \sum_{ab} A_k(a, b)}, \quad
+    D^p_k = \frac{1}{n} \sum_i g_k(x + \varepsilon_i)^p, \quad \varepsilon_i \sim \mathcal{N}(0, \sigma^2)$
+
+    The feature maps are those of the input without noise.
+
+    Args:
+        samples: noisy copies of each input.
+        sigma: the noise's deviation, in the units of the model's (normalised) input.
+        torchcam_compat: whether to do as TorchCAM does: the last copy's gradient in place of $D^1$, its feature maps
+            in the sum over channels, and $\sum_{ab} A_k(a, b) D^3_k(a, b)$ in the denominator.
+
+    Paper: omeiza2019.  Differs: the numerator is $D^2$, as in Grad-CAM++, where the paper prints $D^1$.
+    Cost per sample: 1 forward and `samples` gradients, through the layers behind `layer` only.
+    """
+
+    samples: int = 4
+    sigma: float = 0.3
+    torchcam_compat: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sigma >= 0:
+            raise SpecError(f"{self.id}: sigma={self.sigma!r} is a deviation and cannot be negative")
+
+    def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        maps = probe.feature_maps(batch, self.layer)
+        (first, second, third), (last_maps, last_slopes) = self.under_noise(probe, batch, maps)
+        if self.torchcam_compat:
+            alpha = second / (2 * second + place_sum(maps * third) + 1e-8)
+            return channel_sum(place_sum(alpha * last_slopes.relu()) * last_maps)
+        alpha = ratio(second, 2 * second + place_sum(maps) * third)
+        return channel_sum(place_sum(alpha * first.relu()) * maps)
+
+    def under_noise(
+        self, probe: Probe, batch: Batch, maps: Float[Tensor, "b c h w"]
+    ) -> tuple[list[Float[Tensor, "b c h w"]], list[Float[Tensor, "b c h w"]]]:
+        """Means of the gradient's first three powers over noisy copies, and the last copy's maps and gradient."""
+        leaf = probe.domain.leaf(batch.x).detach()
+        streams = [batch.streams.generator(i, "noise") for i in range(len(batch))]
+        sums = [torch.zeros_like(maps, dtype=torch.float64) for _ in range(3)]
+        last = [torch.zeros_like(maps) for _ in range(2)]
+        for rows in torch.split(repeat_rows(len(batch), self.samples), probe.numerics.backward):
+            part = batch.take(rows.tolist())
+            draws = [torch.randn(leaf.shape[1:], generator=streams[i], dtype=torch.float32) for i in rows.tolist()]
+            noisy = leaf[rows] + self.sigma * torch.stack(draws).to(leaf.dtype)
+            seen = probe.activations(part.with_inputs(probe.domain.with_leaf(part.x, noisy)), self.layer, self.output)
+            for power, total in enumerate(sums, 1):
+                total.index_add_(0, rows, seen[1].double() ** power)
+            for i, row in enumerate(rows.tolist()):
+                for held, new in zip(last, seen, strict=True):
+                    held[row] = new[i]
+        return [(total / self.samples).to(maps.dtype) for total in sums], last
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return feature_maps(self.layer)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
-        return 1, 1
+        return self.samples, self.samples
 
 
-def target_layer(layer: str, probe: Probe, batch: Batch) -> str:
-    """The module path of the layer to look at; what cannot be looked at is answered with what can."""
-    known = [found.name for found in probe.layers(batch.x)]
-    if not known:
-        raise NotApplicable(
-            f"needs a layer whose output is a spatial feature map, and {probe.model.name} has none; "
-            "try integrated_gradients, occlusion or rise"
-        )
-    if layer == "auto":
-        return known[-1]
-    if layer not in known:
-        raise HeatcheckError(f"{probe.model.name} has no feature map at layer={layer!r}{suggest(layer, known)}")
-    return layer
+def ratio(above: Float[Tensor, "..."], below: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """A quotient that is zero where its denominator is."""
+    return torch.where(below == 0, 0, above / torch.where(below == 0, 1, below))
+
+
+def place_sum(values: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 1 1"]:
+    """Sum over places, of each channel."""
+    return values.flatten(2).sum(-1)[..., None, None]
 
 
 def channel_sum(values: Float[Tensor, "b c h w"]) -> Float[Tensor, "b h w"]:

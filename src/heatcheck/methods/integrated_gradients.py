@@ -1,6 +1,6 @@
 """Integrated gradients."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck import catalogue
 from heatcheck.engine.plan import Shape
 from heatcheck.engine.probe import Probe
 from heatcheck.methods.base import Method, eraser, method, repeat_rows
@@ -28,20 +29,23 @@ class IntegratedGradients(Method):
 
     $a = (x - b) \odot \int_0^1 \partial f_t(b + \alpha (x - b)) / \partial x \, d\alpha$
 
-    Sums to $f_t(x) - f_t(b)$, up to the error of the quadrature.
+    Sums to $f_t(x) - f_t(b)$, up to the error of the quadrature; with several baselines, to the mean of these.
 
     Args:
         steps: points on the line.
-        baseline: the fill with which everything is deleted; a random one is drawn once per sample.
+        baseline: the fill with which everything is deleted; a random one is drawn once per sample, or once for all
+            of them where the fill is `shared`, such as `uniform(shared=true)`.
+        baselines: how many random baselines are drawn; their maps are averaged.
         quadrature: `gauss_legendre`, `trapezoid`, `riemann_middle`, or `linspace_n` (InterpretDL's and PAIR's rule:
             both ends included, each point weighing 1/steps, complete only to O(1/steps)).
 
     Paper: sundararajan2017.  Differs: Gauss–Legendre points, not a Riemann sum; special tokens of a text stay.
-    Cost per sample: `steps` gradients.
+    Cost per sample: `steps` × `baselines` gradients.
     """
 
     steps: int = 50
     baseline: str = "zero"
+    baselines: int = 1
     quadrature: str = "gauss_legendre"
 
     def __post_init__(self) -> None:
@@ -50,11 +54,24 @@ class IntegratedGradients(Method):
             raise SpecError(f"{self.id}: quadrature={self.quadrature!r} is not one of {', '.join(QUADRATURES)}")
         if self.quadrature == "trapezoid" and self.steps < 2:
             raise SpecError(f"{self.id}: the trapezoid rule needs steps=2 or more, not {self.steps}")
+        if self.baselines < 1:
+            raise SpecError(f"{self.id}: baselines={self.baselines} must be at least 1")
+        if self.baselines > 1 and not draws(self.baseline):
+            raise SpecError(
+                f"{self.id}: baselines={self.baselines} with baseline={self.baseline} would be the same one each time; "
+                "take noise or uniform"
+            )
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        total = self.from_baseline(probe, batch)
+        for again in range(1, self.baselines):
+            total += self.from_baseline(probe, replace(batch, streams=batch.streams.apart(f"baseline {again}")))
+        return total / self.baselines
+
+    def from_baseline(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        """The map for one baseline, the one that the batch's streams draw."""
         domain = probe.domain
-        nothing = torch.zeros_like(domain.deletable(batch.x))
-        start = domain.leaf(eraser(probe, batch, self.baseline)(torch.arange(len(batch)), nothing)).detach()
+        start = start_of(probe, batch, self.baseline)
         way = domain.leaf(batch.x).detach() - start
         place, weight = (
             torch.from_numpy(v).reshape(-1, *[1] * (way.ndim - 1)) for v in nodes(self.quadrature, self.steps)
@@ -71,7 +88,18 @@ class IntegratedGradients(Method):
         return way * slope
 
     def passes(self, shape: Shape) -> tuple[int, int]:
-        return self.steps, self.steps
+        return self.steps * self.baselines, self.steps * self.baselines
+
+
+def start_of(probe: Probe, batch: Batch, baseline: str) -> Float[Tensor, "b ..."]:
+    """Where a path begins: the leaf of the inputs with everything deleted; special tokens of a text stay."""
+    nothing = torch.zeros_like(probe.domain.deletable(batch.x))
+    return probe.domain.leaf(eraser(probe, batch, baseline)(torch.arange(len(batch)), nothing)).detach()
+
+
+def draws(baseline: str) -> bool:
+    """Whether a fill is random, so that it gives another baseline each time."""
+    return baseline != "auto" and bool(catalogue.build("fill", baseline).random)
 
 
 @cache

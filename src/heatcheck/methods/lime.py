@@ -8,9 +8,10 @@ from torch import Tensor
 
 from heatcheck.engine.plan import CLEAN, Ask, Shape
 from heatcheck.engine.probe import Probe
-from heatcheck.methods.base import Method, eraser, method, spread_density
+from heatcheck.methods.base import Method, method, spread_density
+from heatcheck.methods.coalitions import Game, all_sets, ways
 from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
+from heatcheck.types import Batch
 
 
 @method("lime", uses=(), properties=("implementation_invariant", "linear"))
@@ -23,6 +24,8 @@ class Lime(Method):
 
     Each $z_n$ keeps every unit with probability one half, the first keeps all, and $d$ is the cosine distance to
     that one. Where a sample has so few units that all ways to keep them fit into `samples`, each is asked once.
+    M4's dialect is `lime(units=quickshift, fill=superpixel_mean(units=quickshift), output=prob)`, on texts
+    `lime(units=token, fill=unk, output=prob)`; the authors' own fit has `alpha=1.0`.
 
     Args:
         samples: ways to keep units, the first included.
@@ -54,18 +57,11 @@ class Lime(Method):
             design(n, self.samples, batch.streams.generator(i, "lime-masks"))
             for i, n in enumerate(units.count.tolist())
         ]
-        asked = torch.tensor([len(z) - 1 for z in designs])
-        rows = torch.arange(len(batch)).repeat_interleave(asked)
-        kept = torch.zeros(len(rows), units.width, dtype=torch.bool)
-        for i, z in enumerate(designs):
-            kept[rows == i, : z.shape[1]] = z[1:]
-        erase = eraser(probe, batch, self.fill)
 
-        def thinned(i: Int[Tensor, " n"]) -> Inputs:
-            return erase(rows[i], units.take(rows[i]).spread(kept[i], outside=1.0))
+        def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+            return designs[i][1 + which]
 
-        answers = [a.read(self.output) for _, a in probe.answers(batch, rows, thinned)]
-        heard = torch.split(torch.cat(answers), asked.tolist()) if answers else [torch.empty(0)] * len(batch)
+        heard = Game(probe, batch, units, self.fill, self.output).play([len(z) - 1 for z in designs], kept)
         clean = probe.clean(batch).read(self.output)
         worth = torch.zeros(len(batch), units.width, dtype=torch.float64)
         for i, z in enumerate(designs):
@@ -80,16 +76,10 @@ class Lime(Method):
         return min(self.samples, ways(shape.units(self.units))) - 1, 0
 
 
-def ways(units: int) -> int:
-    """How many ways there are to keep units; a large number where there are more."""
-    return 1 << min(units, 62)
-
-
 def design(units: int, samples: int, rng: torch.Generator) -> Bool[Tensor, "n u"]:
     """Which units each question keeps; the first keeps all."""
     if ways(units) <= samples:
-        number = torch.arange(2**units).flip(0)
-        return (number[:, None] >> torch.arange(units) & 1).bool()
+        return all_sets(units)
     kept = torch.rand(samples, units, generator=rng, dtype=torch.float64) < 0.5
     kept[0] = True
     return kept

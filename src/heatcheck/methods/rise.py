@@ -1,6 +1,6 @@
 """RISE."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from heatcheck.types import Batch, Inputs, Streams
     "rise",
     on=("image",),
     uses=(),
-    properties=("implementation_invariant", "nonnegative"),
+    properties=("implementation_invariant", "linear", "nonnegative"),
     elsewhere="its smooth masks need a spatial grid; try lime or occlusion",
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -28,7 +28,7 @@ class Rise(Method):
     $A = \frac{1}{N p} \sum_n p_t\big(x \odot M_n + b \odot (1 - M_n)\big)\, M_n$
 
     Each mask is a grid of Bernoulli draws, enlarged bilinearly and cropped at a random shift. Every sample has masks
-    of its own, the same for every model, class and fill.
+    of its own, the same for every model, class and fill; with `fill=uniform` this is RISE-U.
 
     Args:
         output: where the model is read; not negative if this is `prob`.
@@ -36,6 +36,7 @@ class Rise(Method):
         grid: cells per side of a mask before it is enlarged.
         keep: the share p of cells that are kept.
         fill: what replaces what is masked.
+        shared: whether all samples have the same masks, drawn from the seed alone, as in the paper's code.
 
     Paper: petsiuk2018.  Differs: masks are drawn per sample, not once for all; 1000 of them.
     Cost per sample: `samples` forwards.
@@ -46,6 +47,7 @@ class Rise(Method):
     grid: int = 8
     keep: float = 0.5
     fill: str = "auto"
+    shared: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +59,8 @@ class Rise(Method):
         return self.output != "prob" and self.post == "none"
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
-        masks = SmoothMasks.draw(batch.streams, self.samples, self.grid, self.keep, probe.domain.shape(batch.x))
+        streams = replace(batch.streams, digests=("shared",) * len(batch)) if self.shared else batch.streams
+        masks = SmoothMasks.draw(streams, self.samples, self.grid, self.keep, probe.domain.shape(batch.x))
         erase = eraser(probe, batch, self.fill)
         rows = repeat_rows(len(batch), self.samples)
         made = torch.empty(0)

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
 from heatcheck.models.rules import Rules, depends, operation
+from heatcheck.types import NotApplicable
+
+_COPIES = frozenset(("to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone"))
+"""Operations that leave attention weights what they are."""
 
 
 @dataclass
@@ -40,41 +44,136 @@ class AttentionTrace(Rules):
         self.blocks: list[Block] = []
         self.patches: tuple[int, int] | None = None
         """Rows and columns of the patch grid: of the last convolution before the first attention."""
+        self._changed = False
         self._softmax: Tensor | None = None
         self._mixed: Tensor | None = None
 
+    @property
+    def changed(self) -> bool:
+        """Whether some softmax was not what values were weighed with: that attention was changed, and is not known."""
+        return self._changed or self._softmax is not None
+
     def softmax(self, x: Tensor, dim: int) -> Tensor:
-        self._softmax = super().softmax(x, dim)
-        return self._softmax
+        out = super().softmax(x, dim)
+        if out.ndim in (3, 4):
+            self._changed = self.changed
+            self._softmax = out
+        return out
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        out = super().matmul(a, b)
-        if a is self._softmax and a.ndim == b.ndim == 4:
-            self.blocks.append(Block(a, b))
-            self._mixed = None
-        return out
+        if a is not self._softmax or a.ndim != b.ndim or a.ndim not in (3, 4):
+            return super().matmul(a, b)
+        one_head = a.ndim == 3
+        weights, values = (a[:, None], b[:, None]) if one_head else (a, b)
+        self.blocks.append(Block(weights, values))
+        self._softmax = None
+        out = super().matmul(weights, values)
+        self._mixed = out[:, 0] if one_head else out
+        return self._mixed
 
     def affine(self, op: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, **how: Any) -> Tensor:
         out = super().affine(op, x, weight, bias, **how)
         if not self.blocks and out.ndim == 4:
             self.patches = (out.shape[-2], out.shape[-1])
-        elif self.blocks and self.blocks[-1].projection is None and weight.ndim == 2:
-            self.blocks[-1].projection = weight
-            self._mixed = out
         return out
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_function__(func, types, args, kwargs)
-        if self._mixed is not None and isinstance(out, Tensor):
-            self._follow(operation(func), [a for a in args if depends(a)], out)
+        if isinstance(out, Tensor):
+            name = operation(func)
+            given = [a for a in (*args, *(kwargs or {}).values()) if depends(a)]
+            if name in _COPIES and self._softmax is not None and given and given[0] is self._softmax:
+                self._softmax = out
+            elif self._mixed is not None and any(a is self._mixed for a in given):
+                self._follow(name, args, given, out)
         return out
 
-    def _follow(self, name: str, given: list[Tensor], out: Tensor) -> None:
-        """Follow what an attention layer gives, over scales and transpositions, to the sum with its block's input."""
-        if self._mixed is None or out.numel() != self._mixed.numel() or not any(a is self._mixed for a in given):
-            return
-        if name == "add" and len(given) == 2:
-            self.blocks[-1].stream = given[0] if given[1] is self._mixed else given[1]
-            self._mixed = None
-        else:
-            self._mixed = out
+    def _follow(self, name: str, args: Any, given: list[Tensor], out: Tensor) -> None:
+        """Follow what an attention layer gives, over its projection and scales, to the sum with its block's input."""
+        block, mixed = self.blocks[-1], self._mixed
+        whole = mixed is not None and out.numel() == mixed.numel()
+        self._mixed = out if whole else None
+        if name == "linear" and block.projection is None:
+            block.projection, self._mixed = args[1], out
+        elif name == "add" and len(given) == 2 and whole:
+            block.stream, self._mixed = given[0] if given[1] is mixed else given[1], None
+
+
+class Step(NamedTuple):
+    """One operation of a call, as it was made, and what it gave."""
+
+    func: Any
+    types: Any
+    args: Any
+    kwargs: Any
+    out: Any
+
+
+class HeadTrace(AttentionTrace):
+    """Notes every operation as well, so that the network's head can be asked about the tokens of any block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_function__(func, types, args, kwargs)
+        self.steps.append(Step(func, types, args, kwargs or {}, out))
+        return out
+
+    def head(self, layer: int, logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """What the network would answer if the attention block `layer` were its last.
+
+        Args:
+            layer: any block but the last.
+            logits: what the network answered.
+        """
+        end = self._end()
+        known: dict[int, Any] = {id(self.steps[end].out): self.blocks[layer + 1].stream}
+        for step in self.steps[end + 1 :]:
+            args, kwargs = _exchanged((step.args, step.kwargs), known)
+            _learn(step.out, Rules.__torch_function__(self, step.func, step.types, args, kwargs), known)
+        found: Tensor = known[id(logits)]
+        return found
+
+    def _end(self) -> int:
+        """The step that gives what the last block puts out: as far behind its input as the last two inputs are apart.
+
+        Blocks are told apart by what they do, so it does not matter where they normalise.
+        """
+        before, last = (block.stream for block in self.blocks[-2:])
+        first, second = self._made(before), self._made(last)
+        end = 2 * second - first
+        names = [operation(step.func) for step in self.steps]
+        if names[first + 1 : second + 1] != names[second + 1 : end + 1] or _shape(self.steps[end].out) != _shape(last):
+            raise NotApplicable(
+                "needs to ask the network's head about the tokens of every block, and cannot tell where the last "
+                "block ends, for it is unlike the one before; try generic_attribution or integrated_gradients"
+            )
+        return end
+
+    def _made(self, tensor: Tensor | None) -> int:
+        return next((i for i, step in enumerate(self.steps) if step.out is tensor), -1)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+def _exchanged(value: Any, known: dict[int, Any]) -> Any:
+    """`value` with every tensor that is known replaced."""
+    if isinstance(value, Tensor):
+        return known.get(id(value), value)
+    if isinstance(value, dict):
+        return {k: _exchanged(v, known) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_exchanged(v, known) for v in value)
+    return value
+
+
+def _learn(old: Any, new: Any, known: dict[int, Any]) -> None:
+    if isinstance(old, Tensor):
+        known[id(old)] = new
+    elif isinstance(old, tuple | list):
+        for a, b in zip(old, new, strict=True):
+            _learn(a, b, known)

@@ -5,8 +5,7 @@ import copy
 import inspect
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -17,6 +16,8 @@ from torch import Tensor, nn
 
 from heatcheck.domain.base import Domain
 from heatcheck.engine.identity import digest
+from heatcheck.models.layers import Layer as Layer
+from heatcheck.models.layers import find_layers
 from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of_tensor
 
 _PROJECTIONS = (
@@ -30,16 +31,6 @@ _PROJECTIONS = (
     {"c_attn"},
 )
 """Children by which an attention module gives itself away, in timm, torchvision and transformers."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer whose output is a spatial feature map, by its module path."""
-
-    name: str
-    channels: int
-    height: int
-    width: int
 
 
 @dataclass(frozen=True)
@@ -149,6 +140,7 @@ class TorchExplained(Explained):
         self._encoder = encoder
         self.preprocessing = preprocessing
         self.channels_last = channels_last
+        self._layers: dict[Any, list[Layer]] = {}
         if channels_last:
             self._network = self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -197,26 +189,16 @@ class TorchExplained(Explained):
         return self._network
 
     def layers(self, x: Inputs) -> list[Layer]:
-        found: dict[str, Layer] = {}
+        key = x.shape_key()
+        if key not in self._layers:
+            one = x.take(slice(0, 1))
 
-        def look(name: str) -> Callable[..., None]:
-            def hook(_module: nn.Module, _args: Any, out: Any) -> None:
-                if isinstance(out, Tensor) and out.ndim == 4 and out.shape[2] * out.shape[3] > 1:
-                    found.pop(name, None)
-                    found[name] = Layer(name, *out.shape[1:])
+            def answer(graph: bool) -> Float[Tensor, "1 k"]:
+                leaf = self.domain.leaf(one).detach().clone()
+                return self.logits(self.domain.with_leaf(one, leaf.requires_grad_() * 1) if graph else one)
 
-            return hook
-
-        inside = tuple(f"{path}." for path in self.attention_blocks())
-        outside = [(n, m) for n, m in self._network.named_modules() if n and not n.startswith(inside)]
-        handles = [m.register_forward_hook(look(n)) for n, m in outside]
-        try:
-            with torch.inference_mode():
-                self.logits(x.take(slice(0, 1)))
-        finally:
-            for handle in handles:
-                handle.remove()
-        return list(found.values())
+            self._layers[key] = find_layers(self._network, answer, self.domain.shape(one), self.attention_blocks())
+        return self._layers[key]
 
     def attention_blocks(self) -> list[str]:
         return [
@@ -409,13 +391,3 @@ class CallableExplained(Explained):
     @property
     def dtype(self) -> torch.dtype:
         return torch.float32
-
-
-@contextmanager
-def captured(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """While inside, pass the module's output through `change`; the hook is gone afterwards, whatever happens."""
-    handle = module.register_forward_hook(lambda _m, _a, out: change(out))
-    try:
-        yield
-    finally:
-        handle.remove()

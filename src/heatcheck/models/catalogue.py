@@ -32,6 +32,19 @@ class ModelSource:
         return {k: v for k, v in asdict(self).items() if k != "loader"}
 
 
+def _published(id: str, about: str, licence: str = _PUBLISHER) -> ModelSource:
+    """A network of `models/architectures`: the code is here, the weights are its authors'."""
+    return ModelSource(
+        id=id,
+        form=f"{id}@WEIGHTS",
+        modality="image",
+        about=about,
+        install="the weights are given as a file",
+        licence=licence,
+        loader="architectures.published:published",
+    )
+
+
 _SOURCES = (
     ModelSource(
         id="efficientnet_lite0",
@@ -86,6 +99,31 @@ _SOURCES = (
         install="pip install torchvision; the weights are given as a file",
         licence=_PUBLISHER,
         loader="embedded:squeezenet1_0_v1",
+    ),
+    *(
+        _published(
+            f"bagnet{side}", f"BagNet-{side} on ImageNet, sees patches of {side}² pixels; for the method `bagnet`"
+        )
+        for side in (9, 17, 33)
+    ),
+    *(
+        _published(f"bcos_{name}", f"B-cos {name} on ImageNet, for the method `bcos`; zero is black", "Apache-2.0")
+        for name in (
+            *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d"),
+            *("densenet121", "densenet161", "densenet169", "densenet201", "vgg11_bnu"),
+        )
+    ),
+    _published("fixup_resnet50", "ResNet-50 on ImageNet with Fixup's scalars in place of batch norm", "Apache-2.0"),
+    _published("xfixup_resnet50", "X-ResNet-50 on ImageNet: no batch norm, no biases", "Apache-2.0"),
+    _published("xvgg16", "X-VGG-16 on ImageNet: no biases", "Apache-2.0"),
+    ModelSource(
+        id="bcos",
+        form="bcos:NAME@CHECKPOINT",
+        modality="image",
+        about="any B-cos network of the package bcos, such as its vision transformers",
+        install="pip install bcos einops; the weights are given as a file",
+        licence="Apache-2.0",
+        loader="architectures.published:packaged",
     ),
     ModelSource(
         id="timm",

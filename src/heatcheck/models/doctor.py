@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from heatcheck.engine.answers import scalar
 from heatcheck.models.base import Explained, TorchExplained
+from heatcheck.models.rules import Rules
 from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 Severity = Literal["note", "warning", "error"]
@@ -79,7 +80,7 @@ def _on_input(model: Explained, x: Inputs) -> Iterator[Finding]:
         return
     yield from _outputs(logits)
     if isinstance(model, TorchExplained):
-        for look in (_tuple, _reused, _spatial, _gradient):
+        for look in (_tuple, _reused, _operations, _spatial, _gradient):
             yield from look(model, x)
 
 
@@ -131,8 +132,9 @@ def _in_place(network: nn.Module) -> Iterator[Finding]:
         yield _finding(
             "activations work in place",
             _few(names),
-            "methods that look at a layer's output (guided backpropagation, DeepLIFT, LRP) find it overwritten",
-            "build the network with inplace=False",
+            "nothing: methods that change the backward pass or look at a layer compute them out of place",
+            "",
+            "note",
         )
 
 
@@ -144,8 +146,9 @@ def _functional(network: nn.Module) -> Iterator[Finding]:
         yield _finding(
             "activations are called as functions",
             _few(names),
-            "methods that change the backward pass of activation modules do not see them",
-            "use nn.ReLU() and its kin as modules",
+            "nothing: methods that change the backward pass see every operation, not modules",
+            "",
+            "note",
         )
 
 
@@ -164,8 +167,9 @@ def _attention(model: Explained, network: nn.Module) -> Iterator[Finding]:
         yield _finding(
             "attention is computed by a fused kernel",
             _few(fused),
-            "its weights are not visible: methods that read attention do not apply",
-            "timm: TIMM_FUSED_ATTN=0; transformers: attn_implementation='eager'",
+            "methods that read attention compute it step by step, all others as the network does",
+            "",
+            "note",
         )
 
 
@@ -226,8 +230,70 @@ def _reused(model: TorchExplained, x: Inputs) -> Iterator[Finding]:
         yield _finding(
             "an activation module is used more than once in a pass",
             _few(again),
-            "methods that keep one state per module (DeepLIFT, LRP) mix its uses up",
-            "give every use a module of its own",
+            "nothing: every use is an operation of its own",
+            "",
+            "note",
+        )
+
+
+class _Inventory(Rules):
+    """Notes the operations that have no rule, and activations that follow one another directly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.without_rule: Counter[str] = Counter()
+        self.adjacent: Counter[str] = Counter()
+        self._last: tuple[str, Tensor] | None = None
+
+    def unknown(self, name: str) -> None:
+        self.without_rule[name] += 1
+
+    def activation(self, name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        out = super().activation(name, x, apply)
+        if self._last is not None and x is self._last[1]:
+            self.adjacent[f"{self._last[0]}, {name}"] += 1
+        self._last = name, out
+        return out
+
+
+def _operations(model: TorchExplained, x: Inputs) -> Iterator[Finding]:
+    """What the network does, operation by operation, and whether it can be followed at all."""
+    leaf = model.domain.leaf(x).detach().requires_grad_()
+    seen = _Inventory()
+    with torch.enable_grad():
+        plain = model.logits(model.domain.with_leaf(x, leaf)).detach()
+        try:
+            with seen:
+                followed = model.logits(model.domain.with_leaf(x, leaf)).detach()
+        except Exception as problem:  # whatever a foreign network raises is the finding
+            yield _finding(
+                "the network does not run operation by operation",
+                str(problem).splitlines()[0],
+                "guided backpropagation, DeepLIFT, FullGrad, relevance and attention methods are skipped",
+                "",
+            )
+            return
+    if not torch.allclose(plain, followed, rtol=1e-3, atol=1e-4):
+        yield _finding(
+            "a result is written in place and not returned",
+            model.name,
+            "guided backpropagation, DeepLIFT, FullGrad, relevance and attention methods are skipped",
+            "use what in-place operations return",
+        )
+    if seen.without_rule:
+        yield _finding(
+            "operations without a rule of their own",
+            _few([f"{name} ({n} times)" for name, n in seen.without_rule.items()]),
+            "guided backpropagation, DeepLIFT, FullGrad and relevance methods are skipped",
+            "",
+        )
+    if seen.adjacent:
+        yield _finding(
+            "activations follow one another directly",
+            _few([f"{pair} ({n} times)" for pair, n in seen.adjacent.items()]),
+            "nothing: each has a rule of its own",
+            "",
+            "note",
         )
 
 

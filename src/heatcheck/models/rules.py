@@ -24,7 +24,7 @@ def _words(text: str) -> frozenset[str]:
 
 ACTIVATIONS = _words(
     "relu relu6 hardtanh leaky_relu prelu elu selu celu gelu silu mish hardswish hardsigmoid sigmoid logsigmoid tanh "
-    "softplus softsign exp log sqrt rsqrt square pow reciprocal abs clamp clamp_min clamp_max erf sin cos"
+    "softplus softsign exp log sqrt rsqrt square pow reciprocal abs clamp clamp_min clamp_max erf sin cos threshold"
 )
 """Operations on each number by itself."""
 
@@ -46,7 +46,6 @@ _RENAMED = {
     "rmatmul": "rmatmul",
     "bmm": "matmul",
     "mm": "matmul",
-    "threshold": "relu",
     "special_softmax": "softmax",
 }
 

@@ -28,9 +28,15 @@ def method_models() -> tuple[Toy, ...]:
     return toys.gap_linear(), toys.additive(), toys.one_head_attention(), toys.bag_of_words()
 
 
+def special_models(method: Method) -> tuple[Toy, ...]:
+    """Toys of the networks that a method was made for, such as `uses=("bcos",)`."""
+    made_for: dict[str, Callable[[], Toy]] = {"bcos": toys.bcos, "bagnet": toys.bagnet, "attention": toys.tiny_vit}
+    return tuple(make() for word, make in made_for.items() if word in uses(method))
+
+
 def scenes(method: Method, models: Models | None) -> Iterator[tuple[Toy, Batch]]:
     """The toys that the method applies to, with samples; it must apply to one."""
-    chosen = models or method_models()
+    chosen = models or (*method_models(), *special_models(method))
     reasons = {model: reason_against(method, model) for model in chosen}
     told = "; ".join(f"{model.name}: {reason}" for model, reason in reasons.items())
     assert None in reasons.values(), f"{method.name} applies to none of the toy models ({told})"
@@ -232,7 +238,7 @@ def check_passes_predicted(method: Method, models: Models | None = None) -> None
         unit(probe, batch)
         forwards = backwards = 0
         for i in range(len(batch)):
-            shape = Shape(model.domain, batch.x.take(torch.tensor([i])))
+            shape = Shape(model.domain, batch.x.take(torch.tensor([i])), model)
             more = passes_of(unit.asks(shape), unit.passes(shape))
             forwards, backwards = forwards + more[0], backwards + more[1]
         counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)

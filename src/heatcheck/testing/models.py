@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.domain.text import TextDomain
+from heatcheck.models.architectures.bagnet import BagNet
+from heatcheck.models.architectures.bcos import BasicBlock, BcosResNet
 from heatcheck.models.base import Explained, TorchExplained
-from heatcheck.types import HeatcheckError, Inputs
+from heatcheck.types import HeatcheckError, Inputs, Sample
 
 PAD, CLS, SEP, MASK, UNK, FIRST_WORD = range(6)
 """The toy vocabulary's special ids, and the first that is a word."""
@@ -50,6 +52,10 @@ class Toy(TorchExplained):
         rng = torch.Generator().manual_seed(seed)
         x = Inputs.cat([self._make(rng) for _ in range(n)])
         return Inputs({k: v.to(self.dtype) if v.is_floating_point() else v for k, v in x.tensors.items()})
+
+    def encode(self, sample: Sample) -> Inputs:
+        """An input of the toy's own kind that the sample's digest decides; a toy reads neither files nor words."""
+        return self.inputs(1, seed=int(sample.digest[:8], 16))
 
     @property
     def adds_up(self) -> bool:
@@ -193,6 +199,74 @@ def constant(shape: tuple[int, int, int] = (3, 8, 8), classes: int = 3, *, seed:
         return torch.zeros_like(x["pixels"][:, 0])
 
     return _picture_toy(Same(classes), "constant", shape, seed, truth=truth, **options)
+
+
+def bcos(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, *, seed: int = 0, **options: Any) -> Toy:
+    """A small B-cos residual network; its pictures are colours in [0, 1] as they are."""
+    network = BcosResNet(BasicBlock, (1, 1), classes, width=4)
+    toy = _picture_toy(network, "bcos", shape, seed, **options)
+
+    def make(rng: torch.Generator) -> Inputs:
+        return Inputs({"pixels": (toy._make(rng)["pixels"] + 2) / 4})
+
+    return Toy(toy.module(), "bcos", ImageDomain(mean=(0.0,) * 3, std=(1.0,) * 3), make)
+
+
+def bagnet(shape: tuple[int, int, int] = (3, 20, 20), classes: int = 3, *, seed: int = 0, **options: Any) -> Toy:
+    """A small BagNet whose patches are 9 pixels wide."""
+    network = BagNet((True, True, False, False), classes, width=2, depths=(1, 1, 1, 1))
+    return _picture_toy(network, "bagnet", shape, seed, **options)
+
+
+class VitBlock(nn.Module):
+    """Attention, then two layers on every token, each normalised first and added to the stream."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.qkv = nn.Linear(size, 3 * size)
+        self.proj = nn.Linear(size, size)
+        self.mlp = nn.Sequential(nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size))
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        x = x + self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d))
+        out: Tensor = x + self.mlp(self.norm2(x))
+        return out
+
+
+class TinyVit(nn.Module):
+    """Patches of 4 × 4 pixels behind a class token, blocks of fused attention, a head on the class token."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int, depth: int, heads: int, size: int = 8) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(shape[0], size, 4, stride=4)
+        self.start = nn.Parameter(torch.empty(1, 1, size))
+        self.place = nn.Parameter(torch.empty(1, 1 + (shape[1] // 4) * (shape[2] // 4), size))
+        self.blocks = nn.Sequential(*(VitBlock(size, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(size)
+        self.head = nn.Linear(size, classes)
+
+    def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
+        patches = self.patch(pixels).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.start.expand(len(pixels), -1, -1), patches], 1) + self.place
+        out: Tensor = self.head(self.norm(self.blocks(tokens))[:, 0])
+        return out
+
+
+def tiny_vit(
+    shape: tuple[int, int, int] = (3, 8, 12),
+    classes: int = 3,
+    *,
+    depth: int = 2,
+    heads: int = 2,
+    seed: int = 0,
+    **options: Any,
+) -> Toy:
+    """A small vision transformer with a class token and fused attention, over pictures that are not square."""
+    return _picture_toy(TinyVit(shape, classes, depth, heads), "tiny_vit", shape, seed, **options)
 
 
 def _picture_toy(

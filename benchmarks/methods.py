@@ -1,0 +1,245 @@
+"""Every method of the catalogue: overhead over the bare passes it needs, and its time against its peers'.
+
+    make bench
+    python benchmarks/methods.py --methods rise,lime,grad_cam --samples 4 --json
+
+Every figure is a median of ratios: each repeat measures bare passes, our method and its peers one after the other in
+the same process, so that a noisy machine hurts all alike. Methods that draw many samples draw fewer here, and their
+peers as many, unless `--full` is given.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from common import Bare, measure_bare, settle
+from peers import PEERS, Explain, Task, as_torch_comes
+from rich.console import Console
+from rich.table import Table
+
+import heatcheck as hc
+from heatcheck import catalogue
+from heatcheck.data.load import load_data
+from heatcheck.engine.numerics import Numerics, measure
+from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.engine.probe import Probe, Spent
+from heatcheck.engine.task import first_line
+from heatcheck.methods.base import Method
+from heatcheck.spec import split
+from heatcheck.types import OK, Batch, Inputs, NotApplicable, Streams
+
+FEWER = {"samples": 64, "designs": 4}
+"""What is drawn without `--full`."""
+HEAD_ONLY = {"grad_cam", "grad_cam_pp", "smooth_grad_cam_pp", "xgrad_cam", "layer_cam", "hires_cam"}
+"""Methods whose backward passes go through the head alone, so that they owe little more than forwards (P4)."""
+BAR, PEER_BAR, MANY = 1.15, 1.10, 16
+"""Bars P2 and P4, bar P5, and the passes per sample from which P2 counts."""
+
+
+@dataclass
+class Row:
+    """What is known about one method; ratios by who it is compared with, one per repeat."""
+
+    method: str
+    forwards: float = 0.0
+    backwards: float = 0.0
+    predicted: float = 0.0
+    bar: str = ""
+    overheads: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)
+    peers: dict[str, list[float]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """As plain data, with medians and verdicts; None where there is nothing to judge."""
+        overhead = median(self.overheads)
+        peers = {who: median(r) for who, r in self.peers.items()}
+        judged = [overhead <= BAR] if overhead is not None and self.bar else []
+        judged += [ratio <= PEER_BAR for ratio in peers.values() if ratio is not None]
+        return {
+            "method": self.method,
+            "forwards": self.forwards,
+            "backwards": self.backwards,
+            "predicted": self.predicted,
+            "overhead": overhead,
+            "own_ms_per_pass": median(self.own),
+            "bar": self.bar or None,
+            "peers": peers,
+            "reasons": self.reasons,
+            "repeats": len(self.overheads),
+            "pass": all(judged) if judged else None,
+        }
+
+
+def median(values: list[float]) -> float | None:
+    """The median, if there is one."""
+    return round(statistics.median(values), 4) if values else None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A model, its samples and how it is asked."""
+
+    model: hc.Explained
+    batch: Batch
+    numerics: Numerics
+
+    @staticmethod
+    def make(model: str, data: str, samples: int) -> "Bench":
+        """Load, encode, predict, and find the best micro-batches."""
+        explained = hc.load_model(model)
+        good = [s for s in load_data(data, samples=samples, seed=0) if not s.problem]
+        x = Inputs.cat([explained.encode(s) for s in good])
+        with torch.inference_mode():
+            target = explained.logits(x).argmax(1)
+        numerics = measure(explained, x)
+        batch = Batch(x, target.clone(), target.clone(), Streams(0, tuple(s.digest for s in good)))
+        return Bench(explained, batch, numerics)
+
+    def shape(self, i: int) -> Shape:
+        """One sample as a plan sees it."""
+        return Shape(self.model.domain, self.batch.x.take(torch.tensor([i])), self.model)
+
+    def ours(self, unit: Method) -> tuple[float, Spent]:
+        """Seconds and passes of our method with a probe that nobody has used."""
+        probe = Probe(self.model, self.numerics)
+        start = time.perf_counter()
+        got = unit(probe, self.batch)
+        took = time.perf_counter() - start
+        wrong = next((s for s in got.status if s != OK), None)
+        if wrong:
+            raise hc.HeatcheckError(wrong)
+        return took, probe.spent
+
+    def rate(self, unit: Method, repeats: int, patience: float) -> Row:
+        """Measure one method and its peers; at least three repeats, or as many as asked within `patience` seconds."""
+        row = Row(unit.name)
+        try:
+            unit = unit.resolve(self.model.domain)
+            foretold = [passes_of(unit.asks(s), unit.passes(s)) for s in map(self.shape, range(len(self.batch)))]
+            row.predicted = sum(f for f, _ in foretold) / len(self.batch)
+            peers = dict(self.ready(unit, row))
+            began = time.perf_counter()
+            for repeat in range(repeats):
+                if repeat >= 3 and time.perf_counter() - began > patience:
+                    break
+                self.once(unit, peers, row)
+        except NotApplicable as reason:
+            row.reasons["heatcheck"] = str(reason)
+        except Exception as problem:
+            row.reasons["heatcheck"] = f"failed: {first_line(problem)}"
+        return row
+
+    def ready(self, unit: Method, row: Row) -> Iterator[tuple[str, Explain]]:
+        """Peers that can be asked; for the others the row says why not."""
+        for who, make in PEERS.get(unit.id, {}).items():
+            task = Task(self.model, as_torch_comes(self.model), self.batch, unit, self.numerics)
+            explain = attempt(lambda make=make, task=task: make(task), who, row)
+            if explain is not None:
+                yield who, explain
+
+    def once(self, unit: Method, peers: dict[str, Explain], row: Row) -> None:
+        """One repeat: bare passes, our method, its peers."""
+        bare: Bare = measure_bare(self.model, self.batch.x, self.numerics)
+        took, spent = self.ours(unit)
+        n = len(self.batch)
+        row.forwards, row.backwards = spent.forwards / n, spent.backwards / n
+        head_only = unit.id in HEAD_ONLY
+        row.bar = "P4" if head_only else "P2" if row.forwards >= MANY else ""
+        if spent.forwards:
+            row.overheads.append(took / bare.seconds(spent.forwards, 0 if head_only else spent.backwards))
+            row.own.append(1000 * (took - spent.seconds - spent.slope_seconds) / spent.forwards)
+        for who, explain in list(peers.items()):
+            start = time.perf_counter()
+            if attempt(lambda explain=explain: (explain(),), who, row) is None:
+                del peers[who]
+            else:
+                row.peers.setdefault(who, []).append(took / (time.perf_counter() - start))
+
+
+def attempt(call: Callable[[], Any], who: str, row: Row) -> Any:
+    """What a peer gives; None, with the reason in the row, where it fails or is not installed."""
+    try:
+        return call()
+    except ImportError as problem:
+        row.reasons[who] = f"not installed ({problem.name})"
+    except Exception as problem:
+        row.reasons[who] = f"failed: {first_line(problem)}"
+    return None
+
+
+def chosen(methods: str | None, full: bool) -> list[Method]:
+    """The units to measure: those named, or the whole catalogue."""
+    names = split(methods) if methods else sorted(catalogue.entries("method"))
+    units = [catalogue.build("method", name) for name in names]
+    if full:
+        return units
+    given = {u: {k: n for k, n in FEWER.items() if u.params().get(k, 0) > n} for u in units}
+    return [replace(u, **fewer) if fewer else u for u, fewer in given.items()]
+
+
+def show(rows: list[dict[str, Any]], title: str) -> Table:
+    """The rows as people read them."""
+    table = Table(title=title)
+    for name in (
+        "method",
+        "forwards",
+        "backwards",
+        "ratio to bare passes",
+        "own ms per pass",
+        "ratio to peers",
+        "bars",
+    ):
+        table.add_column(name, justify="left" if name in ("method", "ratio to peers") else "right")
+    for row in rows:
+        peers = [f"{who} {ratio:.2f}" for who, ratio in row["peers"].items() if ratio is not None]
+        peers += [f"{who}: {why}" for who, why in row["reasons"].items()]
+        foretold = "" if row["predicted"] == row["forwards"] else f" (foretold {row['predicted']:g})"
+        overhead, own = row["overhead"], row["own_ms_per_pass"]
+        verdict = {True: "[green]pass[/]", False: "[red]FAIL[/]", None: ""}[row["pass"]]
+        table.add_row(
+            row["method"],
+            f"{row['forwards']:g}{foretold}" if overhead is not None else "",
+            f"{row['backwards']:g}" if overhead is not None else "",
+            f"{overhead:.2f}" + (f" {row['bar']}" if row["bar"] else "") if overhead is not None else "",
+            f"{own:.2f}" if own is not None else "",
+            "\n".join(peers),
+            verdict,
+        )
+    return table
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--model", default="efficientnet_lite0")
+    options.add_argument("--data", default="images")
+    options.add_argument("--methods", help="specs, separated by commas; all by default")
+    options.add_argument("--samples", type=int, default=4)
+    options.add_argument("--repeats", type=int, default=7)
+    options.add_argument("--patience", type=float, default=120, help="seconds per method after three repeats")
+    options.add_argument("--full", action="store_true", help="every method with its default number of samples")
+    options.add_argument("--json", action="store_true")
+    given = options.parse_args()
+    settle()
+    bench = Bench.make(given.model, given.data, given.samples)
+    console = Console(stderr=given.json)
+    rows = []
+    with console.status("") as status:
+        for unit in chosen(given.methods, given.full):
+            status.update(unit.name)
+            rows.append(bench.rate(unit, given.repeats, given.patience).record())
+    if given.json:
+        facts = {"model": given.model, "samples": len(bench.batch), "numerics": bench.numerics.record()}
+        print(json.dumps({**facts, "rows": rows}, indent=2))
+        return
+    sizes = f"{bench.numerics.forward} per forward, {bench.numerics.backward} per backward"
+    console.print(show(rows, f"{given.model}, {len(bench.batch)} samples, one thread, {sizes}"))
+
+
+if __name__ == "__main__":
+    main()

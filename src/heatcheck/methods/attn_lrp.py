@@ -1,0 +1,58 @@
+"""Relevance propagation through attention."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.plan import Shape
+from heatcheck.engine.probe import Probe
+from heatcheck.methods.base import Method, method
+from heatcheck.methods.relevance import Epsilon, Relevance, Rule, gamma_rule, propagate
+from heatcheck.spec import SpecError
+from heatcheck.types import Batch
+
+VARIANTS = ("attn", "cp")
+
+
+@method("attn_lrp", uses=("gradient",), properties=("dummy", "linear", "symmetric"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AttnLRP(Method):
+    r"""Relevance propagation with rules for what transformers are made of.
+
+    $R(q_i) = R(k_i) = \tfrac12 \dots, \quad R(s_i) = s_i \big(R(a_i) - a_i \sum_j R(a_j)\big), \quad a = \mathrm{softmax}(s)$
+
+    A matrix product or product of two signals gives half to each, softmax is expanded at its input, GELU and SiLU hand
+    everything back, the deviation in a layer norm counts as a constant, linear layers have the ε-rule.
+
+    Args:
+        variant: `attn` as above; `cp` takes attention weights for constants, so that values get everything. Without
+            biases `cp` sums to the output, `attn` does not: softmax has a value at zero.
+        gamma: use the γ-rule on convolutions and linear layers (0.05 to 0.25 for vision transformers); 0 is the ε-rule.
+        epsilon: what keeps the ε-rule from dividing by nothing.
+
+    Paper: achtibat2024; cp: ali2022.
+    Cost per sample: 1 forward and 1 backward.
+    """
+
+    variant: str = "attn"
+    gamma: float = 0.0
+    epsilon: float = 1e-9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in VARIANTS:
+            raise SpecError(f"method attn_lrp: variant={self.variant!r} is not one of {', '.join(VARIANTS)}")
+        if self.epsilon < 0 or self.gamma < 0:
+            raise SpecError(f"method attn_lrp: epsilon={self.epsilon} and gamma={self.gamma} must not be negative")
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        rule: Rule = gamma_rule(self.gamma) if self.gamma else Epsilon(self.epsilon)
+
+        def rules() -> Relevance:
+            return Relevance(rule, rule, constant_attention=self.variant == "cp")
+
+        return propagate(probe, batch, rules, self.output)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return 1, 1

@@ -1,0 +1,162 @@
+"""The bidirectional explanations of transformers, by head and by token."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.engine.plan import Shape
+from heatcheck.engine.probe import Probe, Seen
+from heatcheck.methods.attention import LayeredAttention, carried, class_rows, without_special
+from heatcheck.methods.base import method
+from heatcheck.models.attention import AttentionTrace, Block
+from heatcheck.spec import SpecError
+from heatcheck.types import Batch, Inputs, NotApplicable
+
+Layers = list[Float[Tensor, "n t k"]]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Bidirectional(LayeredAttention):
+    """What tokens perceive of one another through the layers, times how the class reasons from the last of them.
+
+    Subclasses say what is perceived in a layer.
+
+    Args:
+        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        steps: scaled inputs that the reasoning is averaged over, both ends included.
+    """
+
+    steps: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 2:
+            raise SpecError(f"{self.id}: steps={self.steps} leaves out an end of the way; it must be 2 or more")
+
+    @abstractmethod
+    def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
+        """How much each token takes from each other one, in every layer; and the gradient at the last attention."""
+
+    def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n w t k"]:
+        """At the input itself: what is perceived, the weight of each row, and the gradient by head."""
+        layers, slope = self.perceived(seen, self.blocks(seen))
+        n, _, tokens, _ = slope.shape
+        identity = torch.eye(tokens, dtype=slope.dtype).expand(n, -1, -1)
+        rows = class_rows(slope)[:, :, None].expand(-1, -1, tokens)
+        return torch.cat([carried(identity, layers)[:, None], rows[:, None], slope], 1)
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        everyone = torch.arange(len(batch))
+        parts = [self._part(probe, batch, own) for own in torch.split(everyone, probe.numerics.backward)]
+        return without_special(probe, batch.x, torch.cat(parts))
+
+    def _part(self, probe: Probe, batch: Batch, own: Int[Tensor, " p"]) -> Float[Tensor, "p ..."]:
+        """The maps of a few samples, whose gradients by head are all held."""
+        whole = torch.cat([m for _, m in self.stream(probe, batch, own, lambda i: batch.x.take(own[i]), self.tokens)])
+        used = whole[:, 1].flatten(2).any(-1).any(0).nonzero()[:, 0]
+        perception, rows, slope = whole[:, 0, used], whole[:, 1, used], whole[:, 2:, used]
+
+        leaf = probe.domain.leaf(batch.x).detach()
+        share = torch.linspace(0, 1, self.steps, dtype=torch.float64)[:-1]
+        which = torch.arange(len(own)).repeat_interleave(len(share))
+
+        def scaled(i: Int[Tensor, " n"]) -> Inputs:
+            at = own[which[i]]
+            by = share[i % len(share)].to(leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1))
+            return probe.domain.with_leaf(batch.x.take(at), by * leaf[at])
+
+        def reasoning(seen: Seen[AttentionTrace]) -> Tensor:
+            return seen.gradients([self.blocks(seen)[-1].weights])[0][:, :, used]
+
+        total = torch.zeros(slope.shape, dtype=torch.float64)
+        for i, more in self.stream(probe, batch, own[which], scaled, reasoning):
+            total.index_add_(0, which[i], more.double())
+        feedback = (total + slope).relu() / self.steps
+        return in_turn(rows * perception * in_turn(feedback) / slope.shape[1])
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return self.steps, self.steps
+
+
+def in_turn(values: Float[Tensor, "p k ..."]) -> Float[Tensor, "p ..."]:
+    """The sum over the second axis, one after another, so that its bits depend on nothing else."""
+    total = torch.zeros_like(values[:, :1]).sum(1)
+    for value in values.unbind(1):
+        total = total + value
+    return total
+
+
+@method("bt_head", uses=("gradient", "attention"), properties=("nonnegative",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BtHead(Bidirectional):
+    r"""Perception by heads that matter, times reasoning feedback.
+
+    $A = \big(R \odot F\big)[c, \cdot]$ with $R \leftarrow R + \tilde A_l R$ from $R = I$,
+    $\tilde A_l = \sum_h I_h A_l^h$, $I_h \propto \mathrm{mean}\,\big|{A_l^h}^\top \partial f_t / \partial A_l^h\big|$ and
+    $F = \mathrm{mean}_h \big(\mathrm{mean}_\alpha\, \partial f_t(\alpha x) / \partial A_L^h\big)^+$
+
+    $c$ is the token that the class is read from; several are averaged.
+
+    Args:
+        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        steps: scaled inputs that the reasoning is averaged over, both ends included.
+
+    Paper: chen2023.  Differs: heads are weighed per sample, all layers count unless told otherwise.
+    Cost per sample: `steps` gradients, all but one back to the last attention layer only.
+    """
+
+    def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
+        weights = [block.weights for block in blocks[self.start :] or blocks[-1:]]
+        slopes = seen.gradients(weights)
+        pairs = list(zip(weights, slopes, strict=True))[: len(blocks) - self.start]
+        return [by_head(a.detach(), slope) for a, slope in pairs], slopes[-1]
+
+
+def by_head(weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t k"]:
+    """Heads added up, each weighed by its share in what the gradient meets; equally where it meets nothing."""
+    meets = torch.matmul(weights.transpose(-2, -1), slope).abs().flatten(2).mean(-1)
+    total = meets.sum(1, keepdim=True)
+    share = torch.where(total > 0, meets / total, 1 / weights.shape[1])
+    return (share[..., None, None] * weights).sum(1)
+
+
+@method("bt_token", uses=("gradient", "attention"), properties=("nonnegative",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BtToken(Bidirectional):
+    r"""Perception of tokens by how much attention makes of them, times reasoning feedback.
+
+    $A = \big(R \odot F\big)[c, \cdot]$ with $R \leftarrow R + \tilde A_l R$ from $R = I$,
+    $\tilde A_l = \mathrm{mean}_h A_l^h \cdot \mathrm{diag}_j\big(\lVert v_j W_O \rVert / \lVert z_j \rVert\big)$ and
+    $F = \mathrm{mean}_h \big(\mathrm{mean}_\alpha\, \partial f_t(\alpha x) / \partial A_L^h\big)^+$
+
+    $v_j$ are the values of token $j$ over all heads, $W_O$ the projection behind them without its bias, $z_j$ the
+    layer's input before it is normalised, and $c$ the token that the class is read from; several are averaged.
+
+    Args:
+        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        steps: scaled inputs that the reasoning is averaged over, both ends included.
+
+    Paper: chen2023.  Differs: all layers count unless told otherwise.
+    Cost per sample: `steps` gradients, all of them back to the last attention layer only.
+    """
+
+    def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
+        (slope,) = seen.gradients([blocks[-1].weights])
+        return [by_token(block) for block in blocks[self.start :]], slope
+
+
+def by_token(block: Block) -> Float[Tensor, "n t k"]:
+    """The mean head, each token weighed by how much longer its projected values are than its input."""
+    if block.projection is None or block.stream is None:
+        raise NotApplicable(
+            "compares what attention makes of a token with what comes in, but this network has no projection behind "
+            "its heads or adds their result to nothing; try bt_head or generic_attribution"
+        )
+    values = block.values.detach().transpose(1, 2).flatten(2)
+    made = torch.matmul(values, block.projection.detach().T).norm(dim=-1)
+    given = block.stream.detach().norm(dim=-1)
+    ratio = torch.where(given > 0, made / given, 0)
+    return block.weights.detach().mean(1) * ratio[:, None]

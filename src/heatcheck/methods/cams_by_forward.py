@@ -1,0 +1,155 @@
+"""Class activation maps without gradients: channels are shown, taken away, or only looked at."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.engine.plan import CLEAN, Ask, Shape, feature_maps
+from heatcheck.engine.probe import Probe
+from heatcheck.methods.base import eraser, method, repeat_rows
+from heatcheck.methods.cams import Cam, channel_sum, ratio
+from heatcheck.types import Batch, Inputs
+
+
+@method(
+    "score_cam",
+    on=("image",),
+    uses=("layers",),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try rise or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ScoreCam(Cam):
+    r"""A layer's feature maps, each weighed by the score of the picture seen through it alone.
+
+    $A = \mathrm{ReLU}\big(\sum_k w_k A_k\big), \quad w = \mathrm{softmax}_k\, f_t\big(x \odot H_k + b \odot (1 - H_k)\big)$
+
+    where $H_k$ is $A_k$ enlarged bilinearly, then scaled to [0, 1]; a map without contrast shows nothing. The paper
+    subtracts the score of a baseline from all of $f_t$, which the softmax undoes.
+
+    Args:
+        fill: what is seen where a map is zero; the paper's product with the input is `zero`.
+        torchcam_compat: whether maps are scaled before they are enlarged, as in TorchCAM.
+
+    Paper: wang2020.
+    Cost per sample: 1 + channels forwards.
+    """
+
+    fill: str = "zero"
+    torchcam_compat: bool = False
+
+    def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        maps = probe.feature_maps(batch, self.layer)
+        n, channels = maps.shape[:2]
+        erase = eraser(probe, batch, self.fill)
+        rows, size = repeat_rows(n, channels), probe.domain.shape(batch.x)
+
+        def seen(i: Int[Tensor, " m"]) -> Inputs:
+            return erase(rows[i], self.masks(maps[rows[i], i % channels], size))
+
+        score = torch.zeros(n * channels, dtype=torch.float64)
+        for i, answers in probe.answers(batch, rows, seen):
+            score[i] = answers.read(self.output)
+        weights = score.reshape(n, channels).softmax(-1).to(maps.dtype)[..., None, None]
+        return channel_sum(weights * maps)
+
+    def masks(self, maps: Float[Tensor, "m h w"], size: tuple[int, int]) -> Float[Tensor, "m s"]:
+        """Feature maps as masks over sites."""
+        small = unit_range(maps) if self.torchcam_compat else maps
+        large = F.interpolate(small[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+        return (large if self.torchcam_compat else unit_range(large)).flatten(1)
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return feature_maps(self.layer)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return shape.channels(self.layer), 0
+
+
+@method(
+    "ablation_cam",
+    on=("image",),
+    uses=("layers",),
+    properties=("nonnegative",),
+    elsewhere="it weighs the channels of a spatial feature map; try occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AblationCam(Cam):
+    r"""A layer's feature maps, each weighed by what the output loses when it is set to zero.
+
+    $A = \mathrm{ReLU}\big(\sum_k w_k A_k\big), \quad w_k = \frac{f_t - f_t^{A_k = 0}}{|f_t|}$
+
+    Of a token layer the patch tokens' channel is set to zero; class and register tokens stay as they are.
+
+    Paper: desai2020.  Differs: divides by the size of the output, so that a loss keeps its sign where the output is
+        negative; an output of zero divides by nothing.
+    Cost per sample: 2 + channels forwards, mostly of the layers behind `layer` only.
+    """
+
+    def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        maps = probe.feature_maps(batch, self.layer)
+        n, channels = maps.shape[:2]
+
+        def ablate(there: Float[Tensor, "m c h w"], i: Int[Tensor, " m"]) -> None:
+            there[torch.arange(len(i)), i] = 0
+
+        without = torch.zeros(n, channels, dtype=torch.float64)
+        for row, i, answers in probe.edited(batch, self.layer, channels, ablate):
+            without[row, i] = answers.read(self.output)
+        clean = probe.clean(batch).read(self.output)[:, None]
+        loss = clean - without
+        weights = (loss / torch.where(clean == 0, 1, clean.abs())).to(maps.dtype)
+        return channel_sum(weights[..., None, None] * maps)
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return {CLEAN} | feature_maps(self.layer)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return shape.channels(self.layer), 0
+
+
+@method(
+    "eigen_cam",
+    on=("image",),
+    uses=("layers",),
+    properties=("nonnegative", "target_free"),
+    elsewhere="it projects a spatial feature map; try attention methods such as rollout",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EigenCam(Cam):
+    r"""A layer's feature maps, projected onto the direction in channel space that holds most of them.
+
+    $A = \mathrm{ReLU}(M v_1), \quad M = U \Sigma V^\top$
+
+    where $M$ has a row per place and a column per channel, and $v_1$ is its first right singular vector. Its sign,
+    which no decomposition determines, is the one with which the map sums to more than zero. The class plays no part.
+
+    Paper: muhammad2020.
+    Cost per sample: 1 forward.
+    """
+
+    def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
+        maps = probe.feature_maps(batch, self.layer)
+        return torch.stack([first_projection(m) for m in maps])
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return feature_maps(self.layer)
+
+
+def first_projection(maps: Float[Tensor, "c h w"]) -> Float[Tensor, "h w"]:
+    """Places on the first principal direction through the origin, in double precision, with a positive sum."""
+    if not torch.isfinite(maps).all():
+        return torch.full_like(maps[0], torch.nan)
+    left, size, _ = torch.linalg.svd(maps.double().flatten(1).T, full_matrices=False)
+    along: Tensor = left[:, 0] * size[0]
+    along = -along if along.sum() < 0 else along
+    return along.reshape(maps.shape[1:]).to(maps.dtype)
+
+
+def unit_range(maps: Float[Tensor, "m h w"]) -> Float[Tensor, "m h w"]:
+    """Each map scaled to [0, 1]; zero where it has no contrast."""
+    low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
+    return ratio(maps - low, (high - low).expand_as(maps))

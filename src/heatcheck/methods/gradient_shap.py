@@ -1,0 +1,134 @@
+"""GradientSHAP and expected gradients: gradients at random points of the lines from random baselines."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.plan import Shape
+from heatcheck.engine.probe import Probe
+from heatcheck.methods.base import Method, method, repeat_rows
+from heatcheck.methods.integrated_gradients import start_of
+from heatcheck.spec import SpecError
+from heatcheck.types import Batch
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RandomPoints(Method):
+    """The mean of way × gradient over draws of a baseline and of one point on the line from there.
+
+    Every draw belongs to the sample and the draw's number: neither neighbours nor the number of draws change it.
+
+    Args:
+        samples: draws per input.
+    """
+
+    samples: int = 5
+
+    @abstractmethod
+    def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
+        """A baseline for each copy."""
+
+    def end(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
+        """Where each copy's line ends: at the input itself."""
+        return probe.domain.leaf(copies.x).detach()
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        domain = probe.domain
+        total = torch.zeros(domain.leaf(batch.x).shape, dtype=torch.float64)
+        questions = torch.arange(len(batch) * self.samples)
+        rows = repeat_rows(len(batch), self.samples)
+        for part in torch.split(questions, probe.numerics.backward):
+            copies = batch.take(rows[part].tolist())
+            numbers = (f"draw {k}" for k in (part % self.samples).tolist())
+            copies = replace(copies, streams=copies.streams.apart(*numbers))
+            start = self.start(probe, copies)
+            way = self.end(probe, copies) - start
+            place = copies.streams.draw("path", lambda g: torch.rand(1, generator=g, dtype=torch.float64))
+            point = start + place.reshape(-1, *[1] * (way.ndim - 1)).to(way.dtype) * way
+            x = domain.with_leaf(copies.x, point)
+            for i, gradient in probe.gradients(copies, torch.arange(len(part)), x.take, self.output):
+                total.index_add_(0, rows[part[i]], way[i].double() * gradient)
+        return total / self.samples
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return self.samples, self.samples
+
+
+@method("gradient_shap", uses=("gradient",), properties=("dummy", "implementation_invariant", "linear"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GradientShap(RandomPoints):
+    r"""The gradient at random points between a baseline and the noisy input, times the way from there.
+
+    $a = \frac{1}{n} \sum_k (x + \varepsilon_k - b_k) \odot
+    \partial f_t(b_k + \alpha_k (x + \varepsilon_k - b_k)) / \partial x,
+    \quad \alpha_k \sim U(0, 1), \; \varepsilon_k \sim \mathcal{N}(0, \sigma^2)$
+
+    Sums to $f_t(x) - f_t(b)$ in expectation only. With a fixed baseline and no noise it is integrated gradients by
+    chance; random baselines (`noise`, `uniform`) are drawn anew each time.
+
+    Args:
+        samples: draws of a baseline, noise and a point.
+        baseline: the fill with which everything is deleted.
+        sigma: deviation of the noise on the input, as a share of each input's range.
+
+    Paper: lundberg2017.  Differs: baselines come from a fill; with baselines from data it is `expected_gradients`.
+    Cost per sample: `samples` gradients.
+    """
+
+    baseline: str = "zero"
+    sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sigma >= 0:
+            raise SpecError(f"{self.id}: sigma={self.sigma!r} is a deviation and cannot be negative")
+
+    def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
+        return start_of(probe, copies, self.baseline)
+
+    def end(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
+        leaf = super().end(probe, copies)
+        if self.sigma == 0:
+            return leaf
+        span = leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1)
+        noise = copies.streams.draw("noise", lambda g: torch.randn(leaf.shape[1:], generator=g, dtype=torch.float32))
+        return leaf + noise.to(leaf.dtype) * (self.sigma * span).reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+@method(
+    "expected_gradients",
+    on=("image",),
+    uses=("gradient",),
+    properties=("dummy", "implementation_invariant", "linear"),
+    elsewhere="the words of two texts do not stand in each other's places; try gradient_shap",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ExpectedGradients(RandomPoints):
+    r"""The gradient at random points between other pictures and this one, times the way from there.
+
+    $a = \mathbb{E}_{b \sim D, \, \alpha \sim U(0, 1)} \big[
+    (x - b) \odot \partial f_t(b + \alpha (x - b)) / \partial x \big]$
+
+    Sums to $f_t(x) - \mathbb{E}_{b \sim D} f_t(b)$ in expectation. $D$ is a data set that is named, never the other
+    samples of the run: a map must not depend on what else is explained. Up to a hundred of its pictures are used,
+    prepared as the model wants them; which ones does not depend on the seed.
+
+    Args:
+        samples: draws of a picture and a point.
+        background: the data set, by its spec: `images` (the embedded pictures), `folder:PATH` …; results are filed
+            under this text, so a folder whose pictures change needs another name.
+
+    Paper: erion2021.  Differs: the paper draws from the training data.
+    Cost per sample: `samples` gradients.
+    """
+
+    samples: int = 200
+    background: str = "images"
+
+    def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
+        others = probe.background(self.background, copies.x)
+        pick = copies.streams.draw("background", lambda g: torch.randint(len(others), (), generator=g))
+        return probe.domain.leaf(others.take(pick)).detach()

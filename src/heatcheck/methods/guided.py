@@ -1,0 +1,210 @@
+"""Gradients that only what speaks for the class may pass: guided backpropagation and its relatives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.plan import Ask, Shape, gradient
+from heatcheck.engine.probe import Probe, Seen
+from heatcheck.methods.base import Method, method
+from heatcheck.methods.cams import GradCam
+from heatcheck.models.rules import Rules
+from heatcheck.spec import SpecError
+from heatcheck.types import Batch, NotApplicable
+
+RECTIFIERS = ("relu", "relu6", "hardtanh", "clamp", "clamp_min", "threshold")
+GATES = ("sigmoid", "hardsigmoid")
+UPSAMPLINGS = ("bilinear", "nearest")
+
+
+class Deconvolved(Rules):
+    """A rectifier passes back what is positive, whatever came in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rectifies = False
+        self.mixes = False
+        self.gates: list[tuple[str, Tensor, Tensor]] = []
+
+    def rectifier(self, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        """A ReLU, clipped or not."""
+        out: Tensor = _Rectified.apply(apply(x.detach()), x)  # type: ignore[no-untyped-call]
+        return out
+
+    def activation(self, name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        if rectifies(name, x, apply):
+            self.rectifies = True
+            return self.rectifier(x, apply)
+        if name not in GATES:
+            raise undefined(name)
+        self.gates.append((name, x, apply(x)))
+        return self.gates[-1][-1]
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        for name, x, gate in self.gates:
+            if (gate is a and x is b) or (gate is b and x is a):
+                raise undefined(f"x · {name}(x)")
+        self.gates = [held for held in self.gates if held[-1] is not a and held[-1] is not b]
+        return super().product(a, b)
+
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        self.mixes = True
+        return super().softmax(x, dim)
+
+    def settle(self) -> None:
+        """Refuse a network in which the rectifiers are not what makes it non-linear; asked when it has run."""
+        if self.gates:
+            raise undefined(self.gates[0][0])
+        if self.mixes and not self.rectifies:
+            raise undefined("softmax")
+
+
+class Guided(Deconvolved):
+    """A rectifier passes back what is positive and came through."""
+
+    def rectifier(self, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        plain = apply(x)
+        out: Tensor = _Rectified.apply(plain.detach(), plain)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _Rectified(torch.autograd.Function):
+    """The first number; what is positive of its gradient goes to the second."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, out: Tensor, back: Tensor) -> Tensor:
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[None, Tensor]:
+        return None, grads[0].relu()
+
+
+def rectifies(name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> bool:
+    """Whether an activation is a ReLU, clipped or not, by whatever name."""
+    if name not in RECTIFIERS:
+        return False
+    around_zero = x.new_tensor([-1, -1e-3, 0, 1e-3])
+    return torch.equal(apply(around_zero), around_zero.relu())
+
+
+def undefined(what: str) -> NotApplicable:
+    """The reason against networks that are not made non-linear by rectifiers."""
+    return NotApplicable(
+        f"is defined for networks whose activations are ReLUs, and this one has {what}; "
+        "try saliency, input_x_gradient or integrated_gradients"
+    )
+
+
+def passed_back(probe: Probe, batch: Batch, rules: type[Deconvolved], output: str) -> Float[Tensor, "b ..."]:
+    """The gradient at the input, with rectifiers under other rules."""
+
+    def read(seen: Seen[Deconvolved]) -> Tensor:
+        seen.rules.settle()
+        return seen.slope()
+
+    rows = torch.arange(len(batch))
+    return torch.cat([slope for _, slope in probe.look(batch, rows, batch.x.take, rules, read, output)])
+
+
+@method("guided_backprop", uses=("gradient", "relu"), properties=("gradient_on_linear",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GuidedBackprop(Method):
+    r"""The gradient, without its negative part behind every ReLU.
+
+    At a rectifier $y = \mathrm{ReLU}(z)$ the signal $R$ goes back as
+    $R_z = \mathbb{1}[z > 0]\, \mathbb{1}[R_y > 0]\, R_y$; everything else has its ordinary derivative.
+
+    ReLU6 counts as a rectifier, open between 0 and 6. Sigmoids that weigh channels (squeeze and excitation) are no
+    activations in the paper's sense and keep their derivative. Networks with other activations are refused.
+
+    Args:
+        final_relu_only: apply the ReLU once, to the gradient at the input, as Meta-Rank's formula S5 has it; that is
+            not the published method, and asks nothing of the activations.
+
+    Paper: springenberg2015.
+    Cost per sample: 1 gradient.
+    """
+
+    final_relu_only: bool = False
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        if self.final_relu_only:
+            return probe.gradient(batch, self.output).relu()
+        return passed_back(probe, batch, Guided, self.output)
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return gradient(self.output) if self.final_relu_only else set()
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return (0, 0) if self.final_relu_only else (1, 1)
+
+
+@method("deconvolution", uses=("gradient", "relu"), properties=("gradient_on_linear",))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Deconvolution(Method):
+    r"""What a ReLU makes of the signal on its way back, whatever it let through on the way there.
+
+    At a rectifier $R_z = \mathbb{1}[R_y > 0]\, R_y$; everything else has its ordinary derivative.
+
+    ReLU6 counts as a rectifier; sigmoids that weigh channels keep their derivative; networks with other activations
+    are refused.
+
+    Paper: zeiler2014.  Differs: starts at the class score, not at a feature; max-pooling sends the signal back to the
+        places it came from, which the paper calls switches.
+    Cost per sample: 1 gradient.
+    """
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        return passed_back(probe, batch, Deconvolved, self.output)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return 1, 1
+
+
+@method(
+    "guided_grad_cam",
+    on=("image",),
+    uses=("gradient", "layers", "relu"),
+    elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GuidedGradCam(Method):
+    r"""Guided backpropagation where Grad-CAM says that the class is.
+
+    $a = \mathrm{GBP} \odot \mathrm{upsample}(\mathrm{ReLU}(\sum_k \alpha_k A_k))$
+
+    Args:
+        layer: the layer that Grad-CAM looks at; `auto` is its default.
+        upsample: `bilinear` as in the paper, or `nearest`, Captum's default.
+
+    Paper: selvaraju2017.
+    Cost per sample: 2 gradients, one of them through the layers behind `layer` only.
+    """
+
+    layer: str = "auto"
+    upsample: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.upsample not in UPSAMPLINGS:
+            raise SpecError(f"{self.id}: upsample={self.upsample!r} is not one of {', '.join(UPSAMPLINGS)}")
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b c h w"]:
+        guided = passed_back(probe, batch, Guided, self.output)
+        where = probe.domain.layout(self.grad_cam.attribute(probe, batch), batch.x, self.upsample)
+        return guided * probe.domain.as_map(where, batch.x)[:, None]
+
+    @property
+    def grad_cam(self) -> GradCam:
+        """What says where."""
+        return GradCam(layer=self.layer, output=self.output)
+
+    def asks(self, shape: Shape) -> set[Ask]:
+        return self.grad_cam.asks(shape)
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return 1, 1

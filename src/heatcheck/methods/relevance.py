@@ -1,0 +1,376 @@
+r"""Relevance propagation: every operation hands back what it was given, in shares that its rule decides.
+
+What flows back is not the relevance $R$ of a tensor but $G = R / \text{tensor}$, so that it flows where gradients do.
+Sums, reshapes, pooling and fixed factors then share relevance out in proportion without any rule; `design/relevance.md`
+has the reasons.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heatcheck.engine.probe import Probe, Seen
+from heatcheck.models.rules import Rules, operation
+from heatcheck.types import Batch, NotApplicable
+
+Back = Callable[..., tuple[Tensor, ...]]
+
+_THROUGH_ZERO = frozenset(
+    ("relu6", "hardtanh", "leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "hardswish", "tanh")
+)
+"""Activations that map 0 to 0, beside ReLU: all relevance of what comes out belongs to what went in."""
+_GATES = frozenset(("sigmoid", "hardsigmoid", "reciprocal", "rsqrt"))
+"""Activations whose result scales a signal: in a product with them the signal takes all."""
+
+
+def ratio(a: Tensor, b: Tensor) -> Tensor:
+    """`a / b`, and 0 where `b` is too small to divide by."""
+    usable = b.abs() > torch.finfo(b.dtype).tiny ** 0.5
+    return torch.where(usable, a / torch.where(usable, b, 1), 0)
+
+
+class _Ruled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[..., Tensor], back: Back, *inputs: Tensor) -> Tensor:
+        out = compute(*inputs)
+        ctx.back = back
+        ctx.save_for_backward(out, *inputs)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *ctx.back(g, *ctx.saved_tensors)
+
+
+def ruled(compute: Callable[..., Tensor], back: Back, *inputs: Tensor) -> Tensor:
+    """`compute(*inputs)`, whose derivatives are `back(g, out, *inputs)`.
+
+    `back` must not hold the rules that hold this tensor: such a circle is never freed.
+    """
+    out: Tensor = _Ruled.apply(compute, back, *inputs)  # type: ignore[no-untyped-call]
+    return out
+
+
+def passed(compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """An operation that keeps the shape and hands all relevance to the number it came from."""
+    return ruled(compute, lambda g, out, x: (g * ratio(out, x),), x)
+
+
+def halved(x: Tensor) -> Tensor:
+    """`x` itself; half of the relevance goes back."""
+    return (x + x.detach()) / 2
+
+
+# -- rules of convolutions and linear layers ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or linear layer without its input."""
+
+    op: Callable[..., Tensor]
+    weight: Tensor
+    bias: Tensor | None
+    how: dict[str, Any]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.op(x, self.weight, self.bias, **self.how)
+
+    @property
+    def convolves(self) -> bool:
+        """Whether it looks at one window at a time."""
+        return self.weight.ndim > 2
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The same windows under other weights, without a bias."""
+        return self.op(x, weight, None, **self.how)
+
+    def transposed(self, x: Tensor, weight: Tensor, s: Callable[[Tensor], Tensor]) -> Tensor:
+        """Other weights, transposed, applied to `s` of what they make of `x`."""
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            z = self.linear(x, weight)
+            return torch.autograd.grad(z, x, s(z.detach()))[0]
+
+    def spread_bias(self, out: Tensor) -> Tensor | float:
+        """The bias in a shape that can be added to the output."""
+        if self.bias is None:
+            return 0.0
+        return self.bias.reshape(-1, *[1] * (out.ndim - 2)) if self.convolves else self.bias
+
+    def merged(self, scale: Tensor, shift: Tensor) -> "Layer | None":
+        """This layer and the batch norm behind it as one layer; None if the scales are not those of its outputs."""
+        fits = scale.ndim == self.weight.ndim and scale.numel() == len(self.weight)
+        if not fits or operation(self.op).startswith("conv_transpose"):
+            return None
+        s, b = scale.flatten(), shift.flatten()
+        bias = b if self.bias is None else b + s * self.bias
+        return replace(self, weight=self.weight * s.reshape(-1, *[1] * (self.weight.ndim - 1)), bias=bias)
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    r"""The ε-rule, with the bias in $z$ and sign(0) = 1.
+
+    $R_i = \sum_j \frac{x_i w_{ij}}{z_j + \epsilon\,\mathrm{sign}(z_j)} R_j$
+    """
+
+    epsilon: float
+
+    def stabilised(self, z: Tensor) -> Tensor:
+        """`z`, behind which ordinary derivatives are the rule."""
+        if self.epsilon == 0:
+            return z
+        epsilon = self.epsilon
+        return ruled(torch.clone, lambda g, out, _: (g * out.abs() / (out.abs() + epsilon),), z)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A rule that treats contributions `x_i w_ij` by their sign, whichever sign the input has.
+
+    Args:
+        shares: from relevance, output and the sums of positive and negative contributions (each with its part of the
+            bias) to the factor of the positive and of the negative ones; None instead of a factor that is 0.
+        negative: whether negative contributions get anything.
+        bias: whether the bias takes part.
+    """
+
+    shares: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+    negative: bool = True
+    bias: bool = True
+
+    def back(self, layer: Layer) -> Back:
+        """Derivatives of a layer."""
+
+        def back(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
+            bias = layer.spread_bias(out) if self.bias else 0.0
+            weights = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
+            mixed = bool((x < 0).any())
+            with torch.enable_grad():
+                up, down = (t.detach().requires_grad_() for t in (x.clamp(min=0), x.clamp(max=0)))
+
+                def total(first: Tensor, second: Tensor) -> Tensor:
+                    z = layer.linear(up, first)
+                    return z + layer.linear(down, second) if mixed else z
+
+                plus = total(*weights)
+                minus = total(*reversed(weights)) if self.negative else torch.zeros_like(plus)
+            b = torch.as_tensor(bias)
+            shares = self.shares(g * out, out, plus.detach() + b.clamp(min=0), minus.detach() + b.clamp(max=0))
+            ends, factors = ([plus, minus], list(shares)) if self.negative else ([plus], [shares[0]])
+            slopes = torch.autograd.grad(ends, [up, down] if mixed else [up], factors)
+            return (torch.where(x < 0, slopes[1], slopes[0]) if mixed else slopes[0],)
+
+        return back
+
+
+def alpha_beta(alpha: float, beta: float, *, bias: bool = True) -> Signed:
+    r"""What speaks for an output gets α times its relevance, what speaks against it −β times.
+
+    $R_i = \sum_j \big(\alpha \frac{(x_i w_{ij})^+}{z_j^+} - \beta \frac{(x_i w_{ij})^-}{z_j^-}\big) R_j$
+    """
+
+    def shares(r: Tensor, _out: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor, Tensor | None]:
+        return alpha * ratio(r, plus), -beta * ratio(r, minus) if beta else None
+
+    return Signed(shares, negative=beta != 0, bias=bias)
+
+
+def gamma_rule(gamma: float) -> Signed:
+    r"""Contributions of the output's sign count 1 + γ times.
+
+    $R_i = \sum_j \frac{c_{ij} + \gamma c_{ij}^*}{\sum_i c_{ij} + \gamma c_{ij}^*} R_j$ with $c_{ij} = x_i w_{ij}$,
+    where $c^*$ are the contributions of the output's sign; with inputs and outputs above zero, those of $w^+$.
+    """
+
+    def shares(r: Tensor, out: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor, Tensor]:
+        up = out > 0
+        s = ratio(r, out + gamma * torch.where(up, plus, minus))
+        return s * (1 + gamma * up), s * (1 + gamma * ~up)
+
+    return Signed(shares)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule of the first convolution. Its shares are not in proportion to the pixels, so they are caught here.
+
+    Args:
+        relevance: from relevance of the output, the input and the layer to relevance of the input.
+        caught: what was handed to the input.
+    """
+
+    relevance: Callable[[Tensor, Tensor, Layer], Tensor]
+    caught: list[Tensor] = field(default_factory=list)
+
+    def back(self, layer: Layer) -> Back:
+        """Derivatives of the layer: none."""
+        relevance, caught = self.relevance, self.caught
+
+        def back(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
+            caught.append(relevance(g * out, x, layer))
+            return (torch.zeros_like(x),)
+
+        return back
+
+
+def flat(r: Tensor, x: Tensor, layer: Layer) -> Tensor:
+    """Every pixel of a window gets the same; padding gets nothing."""
+    return layer.transposed(torch.ones_like(x), torch.ones_like(layer.weight), lambda z: ratio(r, z))
+
+
+def box(low: Tensor, high: Tensor) -> Callable[[Tensor, Tensor, Layer], Tensor]:
+    r"""The z^B rule of pixels between $l$ and $h$.
+
+    $R_i = \sum_j \frac{x_i w_{ij} - l_i w_{ij}^+ - h_i w_{ij}^-}{\sum_i x_i w_{ij} - l_i w_{ij}^+ - h_i w_{ij}^-} R_j$
+    """
+
+    def relevance(r: Tensor, x: Tensor, layer: Layer) -> Tensor:
+        if not x.is_leaf:
+            raise NotApplicable(
+                "the z^B rule needs the range of what the first convolution sees, but the network changes its input "
+                "before that; try composite=epsilon_plus_flat"
+            )
+        whole, up, down = layer.weight, layer.weight.clamp(min=0), layer.weight.clamp(max=0)
+        pairs = (x.detach(), whole), (-low.expand_as(x), up), (-high.expand_as(x), down)
+        with torch.enable_grad():
+            ends = [p.clone().requires_grad_() for p, _ in pairs]
+            z = sum((layer.linear(e, w) for e, (_, w) in zip(ends, pairs, strict=True)), torch.zeros(()))
+            slopes = torch.autograd.grad(z, ends, ratio(r, z.detach()))
+        return sum((p * s for (p, _), s in zip(pairs, slopes, strict=True)), torch.zeros(()))
+
+    return relevance
+
+
+Rule = Epsilon | Signed
+EntryRule = Callable[[Tensor, Tensor, Layer], Tensor]
+
+
+# -- the rules of all operations ---------------------------------------------------------------------------------
+
+
+@dataclass
+class _Last:
+    """The layer that was run last, until it is known whether a batch norm follows."""
+
+    layer: Layer
+    rule: Rule | Entry
+    x: Tensor
+    plain: Tensor
+    out: Tensor
+
+
+class Relevance(Rules):
+    """Relevance propagation with one rule for convolutions and one for linear layers.
+
+    * A batch norm that directly follows a convolution or linear layer is merged into it. Elsewhere (DenseNet) it is a
+      layer of its own: under ε it has the ε-rule, otherwise what is left of its input when the shift has cancelled.
+    * Activations through zero hand everything to their input; others follow their derivative.
+    * Of a product, each factor gets half; a sigmoid, an inverse or an inverse root gets nothing.
+    * Maximum: the winner takes all. Layer norm: the deviation is a constant. Softmax: its derivative.
+
+    Args:
+        conv: the rule of convolutions.
+        linear: the rule of linear layers.
+        entry: the rule of the first layer, if that is a convolution.
+        constant_attention: take attention weights for constants (CP-LRP), so that values get everything.
+    """
+
+    def __init__(
+        self, conv: Rule, linear: Rule, entry: EntryRule | None = None, *, constant_attention: bool = False
+    ) -> None:
+        super().__init__()
+        self.conv, self.linear = conv, linear
+        self.constant_attention = constant_attention
+        self.entry = None if entry is None else Entry(entry)
+        self.seen: Tensor | None = None
+        """What the first layer was given."""
+        self._last: _Last | None = None
+        self._gate: Tensor | None = None
+
+    def affine(self, op: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, **how: Any) -> Tensor:
+        layer = Layer(op, weight, bias, how)
+        if self.seen is None:
+            self.seen = x
+            self.entry = self.entry if layer.convolves else None
+        rule: Rule | Entry = self.conv if layer.convolves else self.linear
+        if self.entry is not None and x is self.seen and layer.convolves:
+            rule = self.entry
+        plain = layer(x) if isinstance(rule, Epsilon) else ruled(layer, rule.back(layer), x)
+        out = rule.stabilised(plain) if isinstance(rule, Epsilon) else plain
+        self._last = _Last(layer, rule, x, plain, out)
+        return out
+
+    def scaled(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        last, self._last = self._last, None
+        merged = last.layer.merged(scale, shift) if last is not None and x is last.out else None
+        if last is None or merged is None:
+            if isinstance(self.conv, Epsilon):
+                return self.conv.stabilised(scale * x + shift)
+            return ruled(lambda x: scale * x + shift, _clipped(scale), x)
+        if isinstance(last.rule, Epsilon):
+            return last.rule.stabilised(scale * last.plain + shift)
+        plain = last.plain.detach()
+        return ruled(lambda _: scale * plain + shift, last.rule.back(merged), last.x)
+
+    def activation(self, name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        if name in _THROUGH_ZERO:
+            return passed(apply, x)
+        out = apply(x)
+        if name in _GATES:
+            self._gate = out
+        return out
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        if a is self._gate:
+            return a.detach() * b
+        if b is self._gate:
+            return a * b.detach()
+        return halved(a) * halved(b)
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.matmul(halved(a), halved(b))
+
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        out = torch.softmax(x, dim)
+        return out.detach() if self.constant_attention and x.ndim > 2 else out
+
+    def normalise(self, x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
+        variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
+        return (x - mean) * torch.rsqrt(variance + eps).detach()
+
+
+def _clipped(scale: Tensor) -> Back:
+    """All relevance for the input, unless the shift is what gives the output its sign or adds to it."""
+
+    def back(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
+        return (g * scale * ratio(out, scale * x).clamp(0, 1),)
+
+    return back
+
+
+def propagate(probe: Probe, batch: Batch, rules: Callable[[], Relevance], output: str) -> Float[Tensor, "b ..."]:
+    """Relevance of the leaf, one pass forward and one back per sample."""
+
+    def read(seen: Seen[Relevance]) -> Tensor:
+        entry, first = seen.rules.entry, seen.rules.seen
+        (g,) = seen.gradients([seen.leaf], keep=entry is not None)
+        total = seen.leaf.detach() * g
+        for r in entry.caught if entry is not None else ():
+            total = total + _carried(r, first, seen.leaf)
+        return total
+
+    rows = torch.arange(len(batch))
+    return torch.cat([out for _, out in probe.look(batch, rows, batch.x.take, rules, read, output)])
+
+
+def _carried(r: Tensor, first: Tensor | None, leaf: Tensor) -> Tensor:
+    """Relevance of the first layer's input as that of the leaf, which may have been rescaled, padded or rearranged."""
+    if first is None or first is leaf or (first.shape == leaf.shape and leaf.ndim == 4):
+        return r
+    return torch.autograd.grad(first, leaf, r, retain_graph=True)[0]

@@ -1,0 +1,125 @@
+"""Small networks of every architecture that methods must work on, and the table of what works on which.
+
+    python -m heatcheck.testing.zoo docs/architectures.md
+
+writes the table anew; a test compares it with what it would be now.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from heatcheck import catalogue
+from heatcheck.engine.rehearsal import applicable
+from heatcheck.models.architectures.bagnet import bagnet9
+from heatcheck.models.architectures.bcos import bcos_resnet
+from heatcheck.models.architectures.fixup import xfixup_resnet50
+from heatcheck.models.base import Explained
+from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.vision import VisionExplained
+from heatcheck.models.vision_shim import load_timm, load_torchvision
+from heatcheck.types import Inputs
+
+CLASSES = 5
+EDGE = 64
+LARGER = {"Inception-v4": 96}
+
+
+def _timm(name: str, **how: object) -> nn.Module:
+    network: nn.Module = load_timm().create_model(name, pretrained=False, num_classes=CLASSES, **how)
+    return network
+
+
+def _vgg() -> nn.Module:
+    vgg = load_torchvision().models.vgg
+    network: nn.Module = vgg.VGG(vgg.make_layers([8, "M", 16, "M", 16, 16, "M"]), num_classes=CLASSES)
+    network.classifier = nn.Sequential(nn.Linear(16 * 7 * 7, 32), nn.ReLU(True), nn.Dropout(), nn.Linear(32, CLASSES))
+    return network
+
+
+def _densenet() -> nn.Module:
+    densenet = load_torchvision().models.densenet.DenseNet
+    network: nn.Module = densenet(8, (2, 2, 2), 16, num_classes=CLASSES)
+    return network
+
+
+_VIT = {"img_size": 64, "patch_size": 16, "embed_dim": 32, "depth": 3, "num_heads": 2}
+
+ZOO: dict[str, Callable[[], nn.Module]] = {
+    "ResNet": lambda: _timm("test_resnet"),
+    "VGG": _vgg,
+    "MobileNetV3": lambda: _timm("mobilenetv3_small_050"),
+    "EfficientNet": lambda: _timm("test_efficientnet"),
+    "DenseNet": _densenet,
+    "Inception-v4": lambda: _timm("inception_v4"),
+    "ConvNeXt": lambda: _timm("test_convnext"),
+    "ViT": lambda: _timm("vit_tiny_patch16_224", **_VIT),
+    "DeiT, distilled": lambda: _timm("deit_tiny_distilled_patch16_224", **_VIT),
+    "ViT, global pooling": lambda: _timm("vit_tiny_patch16_224", **_VIT, global_pool="avg", class_token=True),
+    "Swin": lambda: _timm(
+        "swin_tiny_patch4_window7_224", img_size=64, embed_dim=16, depths=(2, 2), num_heads=(2, 2), window_size=4
+    ),
+    "BagNet": lambda: bagnet9(CLASSES),
+    "B-cos": lambda: bcos_resnet(18, CLASSES),
+    "bias-free": lambda: xfixup_resnet50(CLASSES),
+}
+
+
+@cache
+def small(name: str) -> Explained:
+    """A small network of an architecture, with random weights that are always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = ZOO[name]()
+        for weight in network.parameters():  # heads and scales that begin at zero would hide everything
+            if not weight.any():
+                nn.init.normal_(weight, std=0.1)
+    return VisionExplained(network, name, preprocess=Preprocess((0.5,) * 3, (0.5,) * 3, LARGER.get(name, EDGE)))
+
+
+def picture(name: str) -> Inputs:
+    """A picture of the size that a small network takes."""
+    edge = LARGER.get(name, EDGE)
+    rng = torch.Generator().manual_seed(1)
+    return Inputs({"pixels": torch.randn(1, 3, edge, edge, generator=rng)})
+
+
+def table() -> dict[str, dict[str, str | None]]:
+    """For every architecture, the reason why each method does not apply, or None."""
+    return {name: applicable(small(name), picture(name)) for name in ZOO}
+
+
+def page(found: dict[str, dict[str, str | None]]) -> str:
+    """The table as a page: which method works on which architecture, and why not."""
+    methods = [e for e in catalogue.entries("method").values() if "image" in e.facts["on"]]
+    methods.sort(key=lambda e: catalogue.FAMILIES.index(e.facts["family"]))
+    reasons: dict[str, int] = {}
+    lines = []
+    for entry in methods:
+        cells = []
+        for name in found:
+            reason = found[name][entry.id]
+            if reason is None:
+                cells.append("✓")
+            else:
+                cells.append(f"[{reasons.setdefault(reason.replace(name, 'the model'), len(reasons) + 1)}]")
+        lines.append(f"| `{entry.id}` | " + " | ".join(cells) + " |")
+    head = ["| method | " + " | ".join(found) + " |", "| --- |" + " :-: |" * len(found)]
+    why = [f"{n}. {reason}" for reason, n in reasons.items()]
+    return "\n".join([_TITLE, *head, *lines, "", _REASONS, *why, ""])
+
+
+_TITLE = """# Which method works on which architecture
+
+Every method at its defaults, tried on a small network of each kind. ✓ works; a number leads to the reason why not.
+`heatcheck doctor MODEL` says the same for a model of yours. Written by `make docs`; a test keeps it true.
+"""
+_REASONS = """## Reasons
+"""
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(table()), encoding="utf-8")

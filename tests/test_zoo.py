@@ -1,0 +1,20 @@
+"""Every method on every architecture: it works, or is refused for the reason that the documentation gives."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from heatcheck import catalogue
+from heatcheck.profiles import load_profile
+from heatcheck.testing import probe_for
+from heatcheck.testing.scenes import batch_of
+from heatcheck.testing.zoo import ZOO, page, picture, small, table
+from heatcheck.types import NotApplicable
+
+PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_the_page_is_what_it_would_be_now():
+    assert PAGE.read_text(encoding="utf-8") == page(table()), "run `make docs`"
