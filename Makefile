@@ -35,8 +35,13 @@ check: .venv/.dev  ## lint and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: .venv/.dev  ## overhead over the bare model passes
+.venv/.bench: .venv/.dev
+	$(BIN)/pip install -q --no-deps lime==0.2.0.1
+	touch $@
+
+bench: .venv/.bench  ## overhead over the bare model passes, and time against other people's methods
 	$(BIN)/python benchmarks/grid.py
+	$(BIN)/python benchmarks/methods.py
 
 docs: .venv/.dev  ## pages that are written by the code
 	$(BIN)/python -m heatcheck.testing.zoo docs/architectures.md

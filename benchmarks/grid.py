@@ -9,7 +9,7 @@ import argparse
 import statistics
 import time
 
-from common import measure_bare, settle
+from common import clock, measure_bare, settle
 from rich.console import Console
 from rich.table import Table
 
@@ -53,11 +53,11 @@ def main() -> None:
         ratios, own, run = [], [], 0
         for _ in range(given.repeats):
             bare = measure_bare(part.model, x, part.numerics)
-            start = time.perf_counter()
+            start, wall = clock(), time.perf_counter()
             spent = run_chunk(part.model, part.numerics, samples, work).spent
-            took = time.perf_counter() - start
+            took, wall = clock() - start, time.perf_counter() - wall
             ratios.append(took / bare.seconds(spent.forwards, spent.backwards))
-            own.append(1000 * (took - spent.seconds - spent.slope_seconds) / max(1, spent.forwards))
+            own.append(1000 * (wall - spent.seconds - spent.slope_seconds) / max(1, spent.forwards))
             run = spent.forwards
         table.add_row(
             name, str(run), str(predicted), f"{statistics.median(ratios):.2f}", f"{statistics.median(own):.2f}"

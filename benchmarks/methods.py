@@ -12,12 +12,13 @@ import argparse
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from common import Bare, measure_bare, settle
+from common import Bare, clock, measure_bare, settle
 from peers import PEERS, Explain, Task, as_torch_comes
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +26,7 @@ from rich.table import Table
 import heatcheck as hc
 from heatcheck import catalogue
 from heatcheck.data.load import load_data
-from heatcheck.engine.numerics import Numerics, measure
+from heatcheck.engine.numerics import SIZES, Numerics, measure
 from heatcheck.engine.plan import Shape, passes_of
 from heatcheck.engine.probe import Probe, Spent
 from heatcheck.engine.task import first_line
@@ -46,6 +47,7 @@ class Row:
     """What is known about one method; ratios by who it is compared with, one per repeat."""
 
     method: str
+    samples: int = 0
     forwards: float = 0.0
     backwards: float = 0.0
     predicted: float = 0.0
@@ -63,6 +65,7 @@ class Row:
         judged += [ratio <= PEER_BAR for ratio in peers.values() if ratio is not None]
         return {
             "method": self.method,
+            "samples": self.samples,
             "forwards": self.forwards,
             "backwards": self.backwards,
             "predicted": self.predicted,
@@ -83,52 +86,70 @@ def median(values: list[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Bench:
-    """A model, its samples and how it is asked."""
+    """A model, samples, and how it is asked.
+
+    Args:
+        model: who is asked.
+        batch: samples for methods that need many passes each.
+        filled: as many as fill a micro-batch, for methods that need few: they would pay for padding otherwise.
+        numerics: the micro-batches that are best for the model.
+    """
 
     model: hc.Explained
     batch: Batch
+    filled: Batch
     numerics: Numerics
 
     @staticmethod
     def make(model: str, data: str, samples: int) -> "Bench":
         """Load, encode, predict, and find the best micro-batches."""
         explained = hc.load_model(model)
-        good = [s for s in load_data(data, samples=samples, seed=0) if not s.problem]
+        good = [s for s in load_data(data, samples=max(samples, SIZES[-1]), seed=0) if not s.problem]
         x = Inputs.cat([explained.encode(s) for s in good])
-        with torch.inference_mode():
-            target = explained.logits(x).argmax(1)
         numerics = measure(explained, x)
+        with torch.inference_mode():
+            target = torch.cat(
+                [explained.logits(part).argmax(1) for part in map(x.take, torch.arange(len(x)).split(1))]
+            )
         batch = Batch(x, target.clone(), target.clone(), Streams(0, tuple(s.digest for s in good)))
-        return Bench(explained, batch, numerics)
+        fill = min(len(batch), max(numerics.forward, numerics.backward))
+        return Bench(explained, batch.take(range(min(samples, len(batch)))), batch.take(range(fill)), numerics)
+
+    def for_unit(self, unit: Method) -> "Bench":
+        """The same with the samples that suit a method."""
+        few = passes_of(unit.asks(self.shape(0)), unit.passes(self.shape(0)))[0] < MANY
+        return replace(self, batch=self.filled) if few else self
 
     def shape(self, i: int) -> Shape:
         """One sample as a plan sees it."""
         return Shape(self.model.domain, self.batch.x.take(torch.tensor([i])), self.model)
 
-    def ours(self, unit: Method) -> tuple[float, Spent]:
-        """Seconds and passes of our method with a probe that nobody has used."""
+    def ours(self, unit: Method) -> tuple[float, float, Spent]:
+        """Processor seconds, seconds outside the model, and passes of our method with a probe nobody has used."""
         probe = Probe(self.model, self.numerics)
-        start = time.perf_counter()
+        start, wall = clock(), time.perf_counter()
         got = unit(probe, self.batch)
-        took = time.perf_counter() - start
+        took, wall = clock() - start, time.perf_counter() - wall
         wrong = next((s for s in got.status if s != OK), None)
         if wrong:
             raise hc.HeatcheckError(wrong)
-        return took, probe.spent
+        return took, wall - probe.spent.seconds - probe.spent.slope_seconds, probe.spent
 
     def rate(self, unit: Method, repeats: int, patience: float) -> Row:
         """Measure one method and its peers; at least three repeats, or as many as asked within `patience` seconds."""
         row = Row(unit.name)
         try:
             unit = unit.resolve(self.model.domain)
-            foretold = [passes_of(unit.asks(s), unit.passes(s)) for s in map(self.shape, range(len(self.batch)))]
-            row.predicted = sum(f for f, _ in foretold) / len(self.batch)
-            peers = dict(self.ready(unit, row))
+            bench = self.for_unit(unit)
+            row.samples = len(bench.batch)
+            foretold = [passes_of(unit.asks(s), unit.passes(s)) for s in map(bench.shape, range(row.samples))]
+            row.predicted = sum(f for f, _ in foretold) / row.samples
+            peers = dict(bench.ready(unit, row))
             began = time.perf_counter()
             for repeat in range(repeats):
                 if repeat >= 3 and time.perf_counter() - began > patience:
                     break
-                self.once(unit, peers, row)
+                bench.once(unit, peers, row)
         except NotApplicable as reason:
             row.reasons["heatcheck"] = str(reason)
         except Exception as problem:
@@ -146,26 +167,27 @@ class Bench:
     def once(self, unit: Method, peers: dict[str, Explain], row: Row) -> None:
         """One repeat: bare passes, our method, its peers."""
         bare: Bare = measure_bare(self.model, self.batch.x, self.numerics)
-        took, spent = self.ours(unit)
+        took, own, spent = self.ours(unit)
         n = len(self.batch)
         row.forwards, row.backwards = spent.forwards / n, spent.backwards / n
         head_only = unit.id in HEAD_ONLY
         row.bar = "P4" if head_only else "P2" if row.forwards >= MANY else ""
         if spent.forwards:
             row.overheads.append(took / bare.seconds(spent.forwards, 0 if head_only else spent.backwards))
-            row.own.append(1000 * (took - spent.seconds - spent.slope_seconds) / spent.forwards)
+            row.own.append(1000 * own / spent.forwards)
         for who, explain in list(peers.items()):
-            start = time.perf_counter()
+            start = clock()
             if attempt(lambda explain=explain: (explain(),), who, row) is None:
                 del peers[who]
             else:
-                row.peers.setdefault(who, []).append(took / (time.perf_counter() - start))
+                row.peers.setdefault(who, []).append(took / (clock() - start))
 
 
 def attempt(call: Callable[[], Any], who: str, row: Row) -> Any:
     """What a peer gives; None, with the reason in the row, where it fails or is not installed."""
     try:
-        return call()
+        with warnings.catch_warnings(action="ignore"):
+            return call()
     except ImportError as problem:
         row.reasons[who] = f"not installed ({problem.name})"
     except Exception as problem:
@@ -186,16 +208,8 @@ def chosen(methods: str | None, full: bool) -> list[Method]:
 def show(rows: list[dict[str, Any]], title: str) -> Table:
     """The rows as people read them."""
     table = Table(title=title)
-    for name in (
-        "method",
-        "forwards",
-        "backwards",
-        "ratio to bare passes",
-        "own ms per pass",
-        "ratio to peers",
-        "bars",
-    ):
-        table.add_column(name, justify="left" if name in ("method", "ratio to peers") else "right")
+    for name in ("method", "samples", "forwards", "backwards", "to bare passes", "own ms per pass", "to peers", "bars"):
+        table.add_column(name, justify="left" if name in ("method", "to peers") else "right")
     for row in rows:
         peers = [f"{who} {ratio:.2f}" for who, ratio in row["peers"].items() if ratio is not None]
         peers += [f"{who}: {why}" for who, why in row["reasons"].items()]
@@ -204,6 +218,7 @@ def show(rows: list[dict[str, Any]], title: str) -> Table:
         verdict = {True: "[green]pass[/]", False: "[red]FAIL[/]", None: ""}[row["pass"]]
         table.add_row(
             row["method"],
+            str(row["samples"]) if overhead is not None else "",
             f"{row['forwards']:g}{foretold}" if overhead is not None else "",
             f"{row['backwards']:g}" if overhead is not None else "",
             f"{overhead:.2f}" + (f" {row['bar']}" if row["bar"] else "") if overhead is not None else "",
@@ -219,7 +234,7 @@ def main() -> None:
     options.add_argument("--model", default="efficientnet_lite0")
     options.add_argument("--data", default="images")
     options.add_argument("--methods", help="specs, separated by commas; all by default")
-    options.add_argument("--samples", type=int, default=4)
+    options.add_argument("--samples", type=int, default=4, help="for methods that need many passes per sample")
     options.add_argument("--repeats", type=int, default=7)
     options.add_argument("--patience", type=float, default=120, help="seconds per method after three repeats")
     options.add_argument("--full", action="store_true", help="every method with its default number of samples")
@@ -227,18 +242,17 @@ def main() -> None:
     given = options.parse_args()
     settle()
     bench = Bench.make(given.model, given.data, given.samples)
-    console = Console(stderr=given.json)
-    rows = []
-    with console.status("") as status:
-        for unit in chosen(given.methods, given.full):
-            status.update(unit.name)
-            rows.append(bench.rate(unit, given.repeats, given.patience).record())
+    rows, progress = [], Console(stderr=True)
+    for unit in chosen(given.methods, given.full):
+        start = time.perf_counter()
+        rows.append(bench.rate(unit, given.repeats, given.patience).record())
+        progress.print(f"{unit.name}: {time.perf_counter() - start:.0f} s", style="dim")
     if given.json:
-        facts = {"model": given.model, "samples": len(bench.batch), "numerics": bench.numerics.record()}
+        facts = {"model": given.model, "numerics": bench.numerics.record()}
         print(json.dumps({**facts, "rows": rows}, indent=2))
         return
     sizes = f"{bench.numerics.forward} per forward, {bench.numerics.backward} per backward"
-    console.print(show(rows, f"{given.model}, {len(bench.batch)} samples, one thread, {sizes}"))
+    Console().print(show(rows, f"{given.model}, one thread, {sizes}"))
 
 
 if __name__ == "__main__":

@@ -230,9 +230,10 @@ def rise(task: Task) -> Explain:
 
 def lime(task: Task) -> Explain:
     """The `lime` package on our segments."""
-    from lime.lime_image import LimeImageExplainer
+    from lime import lime_image
 
-    explainer = LimeImageExplainer(random_state=0)
+    lime_image.tqdm = lambda rows, **_: rows  # no progress bars
+    explainer = lime_image.LimeImageExplainer(random_state=0)
     kind, _, n = task.unit.units.partition("(")
     segment = partial(superpixels, kind, int(n.rstrip(")") or 50))
 
@@ -252,7 +253,6 @@ def lime(task: Task) -> Explain:
                 num_samples=task.unit.samples,
                 batch_size=task.numerics.forward,
                 segmentation_fn=lambda _, rgb=rgb: segment(rgb).numpy(),
-                progress_bar=False,
             )
 
     return run

@@ -65,3 +65,55 @@ def lab():
     return SimpleNamespace(
         network=network, pictures=pictures, batch=batch, wrap=wrap, explain=explain, raw=raw, slope=slope
     )
+
+
+class SlowVit:
+    """One picture through the network of `tiny_vit`, one head at a time, with all that the papers' formulas name.
+
+    `weights[l][h]` is the attention of head h in layer l, `values[l]` what tokens hand over (all heads),
+    `entered[l]` and `left[l]` the tokens before and behind a block.
+    """
+
+    def __init__(self, net, pixels):
+        self.net, self.weights, self.values, self.entered, self.left = net, [], [], [], []
+        pixels = pixels.detach().clone().requires_grad_()
+        patches = net.patch(pixels[None]).flatten(2).transpose(1, 2)[0]
+        x = torch.cat([net.start[0], patches]) + net.place[0]
+        for block in net.blocks:
+            self.entered.append(x)
+            x = self.block(block, x)
+            self.left.append(x)
+        self.logits = self.head(x)
+
+    def block(self, block, x):
+        q, k, v = block.qkv(block.norm1(x)).chunk(3, -1)
+        size = q.shape[-1] // block.heads
+        maps, mixed = [], []
+        for h in range(block.heads):
+            part = slice(h * size, (h + 1) * size)
+            maps.append((q[:, part] @ k[:, part].T / size**0.5).softmax(-1))
+            mixed.append(maps[-1] @ v[:, part])
+        self.weights.append(maps)
+        self.values.append(v)
+        x = x + block.proj(torch.cat(mixed, -1))
+        return x + block.mlp(block.norm2(x))
+
+    def head(self, tokens):
+        return self.net.head(self.net.norm(tokens)[0])
+
+    def slopes(self, value, layer):
+        """The gradient of a number with respect to each head's attention in a layer."""
+        return torch.autograd.grad(value, self.weights[layer], retain_graph=True)
+
+
+@pytest.fixture(scope="session")
+def slow_maps():
+    """Maps by a formula in loops: `slow_maps(toy, batch, formula, **how)`, where the formula gives a value per token."""
+
+    def maps(toy, samples, formula, **how):
+        pairs = zip(samples.x["pixels"], samples.target, strict=True)
+        rows = [formula(SlowVit(toy.module(), x), x, t, **how)[1:] for x, t in pairs]
+        h, w = samples.x["pixels"].shape[-2:]
+        return torch.stack(rows).reshape(-1, h // 4, w // 4).detach()
+
+    return maps

@@ -7,7 +7,7 @@ from scipy import ndimage
 from torch import nn
 
 from heatcheck import catalogue
-from heatcheck.methods.blur_ig import blurred
+from heatcheck.methods.blur_ig import fading
 from heatcheck.spec import SpecError
 from heatcheck.testing.models import linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import toy_batch
@@ -53,8 +53,18 @@ def test_the_blur_is_a_zero_padded_gaussian_filter(shape):
     x = torch.randn(5, *shape, generator=rng, dtype=torch.float64)
     sigma = torch.tensor([0.0, 0.1, 0.7, 3.0, 40.0], dtype=torch.float64)
     want = torch.stack([gaussian(row, s) for row, s in zip(x, sigma.tolist(), strict=True)])
-    torch.testing.assert_close(blurred(x, sigma), want, rtol=1e-10, atol=1e-12)
-    assert torch.equal(blurred(x, sigma)[0], x[0])
+    now, lost = fading(x, sigma, 0.3)
+    torch.testing.assert_close(now, want, rtol=1e-10, atol=1e-12)
+    assert torch.equal(now[0], x[0])
+    torch.testing.assert_close(lost, now - fading(x, sigma + 0.3, 1.0)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_single_precision_keeps_small_losses():
+    """At 0.01 pixels of further blur, the difference of two blurred pictures has few digits."""
+    x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sigma = torch.tensor([30.0], dtype=torch.float64)
+    (_, exact), (_, single) = fading(x, sigma, 0.01), fading(x.float(), sigma, 0.01)
+    torch.testing.assert_close(single.double(), exact, rtol=0, atol=1e-5 * float(exact.abs().max()))
 
 
 @pytest.mark.parametrize("act", [nn.Tanh, nn.ReLU])
@@ -62,7 +72,7 @@ def test_what_is_missing_from_the_sum_shrinks_with_the_steps(lab, act):
     net, samples = lab.network(act=act), lab.batch(lab.pictures(3))
     x = samples.x["pixels"]
     with torch.no_grad():
-        last = blurred(x, torch.full((3,), 50.0 * 8 / 224, dtype=torch.float64))
+        last, _ = fading(x, torch.full((3,), 50.0 * 8 / 224, dtype=torch.float64), 1.0)
         change = (net(x) - net(last)).gather(1, samples.target[:, None])[:, 0]
 
     def error(steps):
@@ -77,7 +87,7 @@ def test_on_a_linear_model_it_is_weight_times_what_blurring_takes_away(lab):
     toy = linear()
     samples = toy_batch(toy, 2)
     x = samples.x["pixels"]
-    last = blurred(x, torch.full((2,), 50.0 * 8 / 224, dtype=torch.float64))
+    last, _ = fading(x, torch.full((2,), 50.0 * 8 / 224, dtype=torch.float64), 1.0)
     want = weights_of(toy.module(), samples.x, samples.target) * (x - last)
     got = lab.raw("blur_ig(steps=2000, grad_step=0.0001)", toy, samples)
     torch.testing.assert_close(got, want, rtol=0, atol=2e-3 * float(want.abs().max()))

@@ -93,8 +93,8 @@ def test_smooth_grad_cam_pp_is_its_formula(lab):
     net, samples = lab.network(), lab.batch(lab.pictures(3))
     want = []
     for row, (x, t) in enumerate(zip(samples.x["pixels"], samples.target, strict=True)):
-        a, _ = there(net, 3, x, t)
-        slopes = torch.stack([there(net, 3, x + 0.2 * e, t)[1] for e in noise_of(samples, row, 5)])
+        a, _ = there(net, 1, x, t)
+        slopes = torch.stack([there(net, 1, x + 0.2 * e, t)[1] for e in noise_of(samples, row, 5)])
         d1, d2, d3 = ((slopes**p).mean(0) for p in (1, 2, 3))
         cam = torch.zeros_like(a[0])
         for k in range(len(a)):
@@ -103,7 +103,7 @@ def test_smooth_grad_cam_pp_is_its_formula(lab):
         want.append(cam)
     for backward in (2, 4):
         got = lab.explain(
-            "smooth_grad_cam_pp(samples=5, sigma=0.2, relu=false)", net, samples, backward=backward
+            "smooth_grad_cam_pp(samples=5, sigma=0.2, relu=false, layer=_1)", named(net), samples, backward=backward
         ).values
         torch.testing.assert_close(got, torch.stack(want), rtol=1e-9, atol=1e-12)
 
@@ -124,11 +124,11 @@ def test_without_noise_smooth_grad_cam_pp_is_the_formula_at_the_sample(lab, opti
 @pytest.mark.parametrize(
     ("spec", "theirs"),
     [
-        ("grad_cam", "GradCAM"),
-        ("xgrad_cam", "XGradCAM"),
-        ("layer_cam", "LayerCAM"),
-        ("grad_cam_pp(torchcam_compat=true)", "GradCAMpp"),
-        ("smooth_grad_cam_pp(torchcam_compat=true)", "SmoothGradCAMpp"),
+        ("grad_cam(layer=_1)", "GradCAM"),
+        ("xgrad_cam(layer=_1)", "XGradCAM"),
+        ("layer_cam(layer=_1)", "LayerCAM"),
+        ("grad_cam_pp(torchcam_compat=true, layer=_1)", "GradCAMpp"),
+        ("smooth_grad_cam_pp(torchcam_compat=true, layer=_1)", "SmoothGradCAMpp"),
     ],
 )
 @pytest.mark.parametrize("act", [nn.Tanh, nn.ReLU])
@@ -138,7 +138,7 @@ def test_torchcam_gives_the_same(lab, spec, theirs, act):
 
     net, samples = named(lab.network(act=act)), lab.batch(lab.pictures(3))
     x, target = samples.x["pixels"], samples.target.tolist()
-    with getattr(methods, theirs)(net, "_3", input_shape=(3, 8, 8)) as extractor:
+    with getattr(methods, theirs)(net, "_1", input_shape=(3, 8, 8)) as extractor:
         if theirs == "SmoothGradCAMpp":
             extractor._distrib = Draws(samples)
             net(x)

@@ -258,16 +258,15 @@ class Around(nn.Module):
         return self.head(torch.cat([body, self.layer(body)], 1).mean((2, 3)))
 
 
-class Folds(Around):
-    """Reads its number of rows off its input."""
+class Counts(Around):
+    """Takes its number of rows from its input, and would drop those that are more."""
 
     def forward(self, x):
-        body = self.body(x)
-        both = torch.cat([body, self.layer(body)], 1) if len(self.layer(body)) == len(x) else self.layer(body)
-        return self.head(both.mean((2, 3)).reshape(len(x), -1)[:, :9])
+        layer = self.layer(self.body(x)).mean((2, 3)).reshape(len(x), -1)[:, :5]
+        return nn.functional.linear(layer, self.head.weight[:, 4:], self.head.bias)
 
 
-@pytest.mark.parametrize("make", [Around, Folds])
+@pytest.mark.parametrize("make", [Around, Counts])
 def test_ablation_cam_runs_whole_inputs_where_rows_cannot_be_multiplied(lab, make):
     net, samples = fill_weights(make(), 0, torch.float64), lab.batch(lab.pictures(2))
     x, target = samples.x["pixels"], samples.target

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from heatcheck import catalogue
-from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.domain.base import Units
+from heatcheck.engine.plan import CLEAN, Shape, passes_of
 from heatcheck.methods.coalitions import Game, all_sets
 from heatcheck.testing.models import bag_of_words, text_inputs
 from heatcheck.testing.scenes import batch_of, probe_for
@@ -23,6 +24,23 @@ def test_plans_hold_with_rims_and_random_fills(lab, spec, extra):
         shape = Shape(model.domain, samples.x.take(slice(0, 1)))
         assert 2 * passes_of(unit.asks(shape), unit.passes(shape))[0] == probe.spent.forwards
         assert unit.passes(shape)[1] == probe.spent.backwards == 0
+
+
+@pytest.mark.parametrize("spec", GAMES)
+@pytest.mark.parametrize(("extra", "shared"), [("", 2), (", units=grid(3)", 1), (", fill=uniform", 1)])
+def test_plans_know_what_is_shared_with_metrics(lab, spec, extra, shared):
+    """The deletion of everything is no news, unless a rim stays or a random fill is drawn anew."""
+    model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(1))
+    unit = catalogue.build("method", spec.format(extra)).resolve(model.domain)
+    shape = Shape(model.domain, samples.x)
+    probe = probe_for(model)
+    probe.clean(samples)
+    probe.deleted(samples, unit.fill)
+    known = {CLEAN, ("full", unit.fill)}
+    before = probe.spent.forwards
+    unit(probe, samples)
+    assert probe.spent.forwards - before == len(unit.asks(shape) - known) + unit.passes(shape)[0]
+    assert len(unit.asks(shape) & known) == shared
 
 
 @pytest.mark.parametrize("spec", GAMES)
@@ -68,8 +86,6 @@ def test_answers_come_back_to_whom_they_belong(lab):
 
 @pytest.mark.parametrize("spec", GAMES)
 def test_masks_are_never_all_in_memory(lab, spec, monkeypatch):
-    from heatcheck.domain.base import Units
-
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(2))
     largest = []
     real = Units.spread

@@ -14,7 +14,7 @@ from torch import nn
 import heatcheck as hc
 from heatcheck.models import catalogue
 from heatcheck.models.architectures import published
-from heatcheck.models.architectures.bagnet import BagNet, bagnet9, bagnet17, bagnet33
+from heatcheck.models.architectures.bagnet import BagNet, Block, bagnet9, bagnet17, bagnet33
 from heatcheck.models.architectures.bcos import (
     AddInverse,
     BasicBlock,
@@ -150,6 +150,13 @@ def test_each_score_is_that_of_its_patch_alone(wide):
             alone = x[..., 8 * i : 8 * i + network.patch, 8 * j : 8 * j + network.patch]
             torch.testing.assert_close(network(alone)[0], scores[0, i, j])
     torch.testing.assert_close(network(x), scores.mean((1, 2)))
+
+
+def test_the_identity_is_cut_at_the_bottom_and_at_the_right():
+    block = Block(8, 2, kernel=3, stride=1, project=False).eval()
+    nn.init.zeros_(block.bn3.weight)
+    x = torch.rand(1, 8, 6, 7, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(block(x), x[..., :4, :5])
 
 
 # -- without biases ----------------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_the_table_matches_the_loaders():
         assert source.form.startswith(id)
         assert set(source.record()) == {"id", "form", "modality", "about", "install", "licence"}
         assert all(source.record().values())
-    assert catalogue.FAMILIES == ("timm", "torchvision", "hf")
+    assert catalogue.FAMILIES == ("bcos", "timm", "torchvision", "hf")
 
 
 def test_listing_models_imports_no_torch():

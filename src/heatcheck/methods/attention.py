@@ -1,7 +1,7 @@
 """Maps read from a transformer's attention: rollout, generic attribution, Grad-CAM of attention, LeGrad."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -73,6 +73,11 @@ class AttentionMethod(Method):
     def blocks(self, seen: Seen[AttentionTrace]) -> list[Block]:
         """All attention layers of the pass; raises NotApplicable where there is no global self-attention."""
         blocks = seen.rules.blocks
+        if seen.rules.changed:
+            raise NotApplicable(
+                "needs attention as a softmax gives it, but this network changes or regroups it first; "
+                "try integrated_gradients or occlusion"
+            )
         if not blocks:
             raise NotApplicable(
                 "needs attention between tokens, and this network has none; try integrated_gradients or occlusion"
@@ -85,10 +90,10 @@ class AttentionMethod(Method):
                     "needs attention between all tokens in every layer, but this network attends inside windows, "
                     "to pooled tokens or from one layer's tokens to another's; try integrated_gradients or occlusion"
                 )
-        if seen.rules.changed or (len(blocks) > 1 and any(block.stream is None for block in blocks)):
+        if len(blocks) > 1 and any(block.stream is None for block in blocks):
             raise NotApplicable(
-                "needs attention layers that follow one another and weigh values with a softmax, but this network "
-                "changes its attention afterwards or runs layers side by side; try integrated_gradients or occlusion"
+                "needs attention layers that each add to the tokens before the next one reads them, but this network "
+                "joins them otherwise; try integrated_gradients or occlusion"
             )
         return blocks
 
@@ -194,9 +199,6 @@ class Rollout(LayeredAttention):
         return carried(class_rows(slope)[:, None], layers, residual=False)[:, 0]
 
 
-HEADS = ("clamp_then_mean", "mean_then_clamp", "mean_separately")
-
-
 @method("generic_attribution", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GenericAttribution(LayeredAttention):
@@ -218,10 +220,15 @@ class GenericAttribution(LayeredAttention):
 
     head_reduce: str = "clamp_then_mean"
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "head_reduce": ("clamp_then_mean", "mean_then_clamp", "mean_separately")
+    }
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.head_reduce not in HEADS:
-            raise SpecError(f"{self.id}: head_reduce={self.head_reduce!r} is not one of {', '.join(HEADS)}")
+        known = self.choices["head_reduce"]
+        if self.head_reduce not in known:
+            raise SpecError(f"{self.id}: head_reduce={self.head_reduce!r} is not one of {', '.join(known)}")
 
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n t"]:
         blocks = self.blocks(seen)

@@ -57,35 +57,45 @@ class BlurIG(Method):
         scale = picture.shape[-1] / 224
         width, step = self.sigma_max * scale / self.steps, self.grad_step * scale
         rows = repeat_rows(len(batch), self.steps)
+        lost: dict[str, Tensor] = {}
 
-        def at(i: Int[Tensor, " n"], further: float = 0.0) -> Float[Tensor, "n c h w"]:
-            return blurred(picture[rows[i]].double(), width * (i % self.steps).double() + further)
-
-        def make(i: Int[Tensor, " n"]) -> Inputs:
-            return domain.with_leaf(batch.x.take(rows[i]), at(i).to(picture.dtype))
+        def blur(i: Int[Tensor, " n"]) -> Inputs:
+            now, lost["now"] = fading(picture[rows[i]], width * (i % self.steps).double(), step)
+            return domain.with_leaf(batch.x.take(rows[i]), now)
 
         total = torch.zeros(picture.shape, dtype=torch.float64)
-        for i, gradient in probe.gradients(batch, rows, make, self.output):
-            total.index_add_(0, rows[i], gradient * (at(i) - at(i, step)) * (width / step))
-        return total
+        for i, gradient in probe.gradients(batch, rows, blur, self.output):
+            total.index_add_(0, rows[i], (gradient * lost["now"][: len(i)]).double())
+        return total * (width / step)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return self.steps, self.steps
 
 
-def blurred(pictures: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]) -> Float[Tensor, "n c h w"]:
-    """Each picture under a Gaussian of its own deviation, with zeros around it."""
-    n, c, h, w = pictures.shape
-    across = torch.bmm(pictures.reshape(n, c * h, w), gaussians(w, sigma)).reshape(n, c, h, w)
-    upright = across.transpose(2, 3).reshape(n, c * w, h)
-    return torch.bmm(upright, gaussians(h, sigma)).reshape(n, c, w, h).transpose(2, 3)
+def fading(
+    pictures: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"], step: float
+) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+    """Each picture under a Gaussian of its own deviation, and what it loses when that grows by `step`.
+
+    The loss is computed from the differences of the Gaussians, as single precision has no digits left for those of
+    the pictures.
+    """
+    down, across = (gaussians(side, sigma) for side in pictures.shape[-2:])
+    down_more, across_more = (gaussians(side, sigma + step) for side in pictures.shape[-2:])
+
+    def on(matrices: Tensor) -> Tensor:
+        return matrices.to(pictures.dtype)[:, None]
+
+    rows = pictures @ on(across)
+    lost = on(down - down_more) @ rows + on(down_more) @ (pictures @ on(across - across_more))
+    return on(down) @ rows, lost
 
 
 def gaussians(side: int, sigma: Float[Tensor, " n"]) -> Float[Tensor, "n s s"]:
-    """Convolution with a Gaussian whose taps sum to one, as a matrix, for each deviation; the identity for none."""
+    """Convolution with a Gaussian whose taps sum to one, zeros outside, as a matrix for each deviation."""
     reach = max(side, math.ceil(10 * float(sigma.max())))
-    distance = torch.arange(reach + 1, dtype=sigma.dtype)
-    taps = torch.exp(-0.5 * (distance / sigma.clamp_min(1e-9)[:, None]) ** 2)
+    distance = torch.arange(reach + 1, dtype=torch.float64)
+    taps = torch.exp(-0.5 * (distance / sigma.double().clamp_min(1e-9)[:, None]) ** 2)
     taps = taps / (2 * taps.sum(1, keepdim=True) - 1)
     place = torch.arange(side)
     return taps[:, (place[:, None] - place).abs()]

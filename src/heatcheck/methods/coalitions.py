@@ -63,10 +63,12 @@ class Game:
         """The worth of all units and of none; asked once, however many methods want them."""
         if draws(self.fill):
             whole, counts = self.probe.clean(self.batch).read(self.output), self.units.count.tolist()
-            alone = self.play(
-                [min(n, 1) for n in counts], lambda i, _: torch.zeros(len(_), counts[i], dtype=torch.bool)
-            )
-            return whole, torch.stack([y[0] if len(y) else whole[i] for i, y in enumerate(alone)])
+
+            def none(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+                return torch.zeros(len(which), counts[i], dtype=torch.bool)
+
+            heard = self.play([min(n, 1) for n in counts], none)
+            return whole, torch.stack([y[0] if len(y) else whole[i] for i, y in enumerate(heard)])
 
         def keep(i: Int[Tensor, " k"]) -> Bool[Tensor, "k s"]:
             return (i % 2 == 0)[:, None] | (self.units.index[i // 2] < 0)

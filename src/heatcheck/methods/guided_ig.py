@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from heatcheck.engine.plan import Shape
@@ -61,41 +61,40 @@ class GuidedIG(Method):
         start = start_of(probe, batch, self.baseline).double()
         way = leaf.double() - start
         rows = torch.arange(len(batch))
-        done = torch.zeros_like(way).flatten(1)
-        total = torch.zeros_like(done)
+        length = way.abs().flatten(1)
+        length = length / length.sum(1, keepdim=True).clamp_min(torch.finfo(length.dtype).tiny)
+        done = torch.zeros_like(length)
+        total = torch.zeros_like(length)
         for step in range(self.steps):
             point = (start + done.reshape(way.shape) * way).to(leaf.dtype)
             x = domain.with_leaf(batch.x, point)
-            slope = torch.cat([g for _, g in probe.gradients(batch, rows, x.take, self.output)]).double().flatten(1)
-            after = self.advance(done, way.flatten(1).abs(), slope.abs(), (step + 1) / self.steps)
-            total += (after - done) * slope
-            done = after
+            slope = torch.cat([g for _, g in probe.gradients(batch, rows, x.take, self.output)]).flatten(1)
+            before, goal = done, (step + 1) / self.steps
+            done = torch.stack([self.advance(*one, goal) for one in zip(done, length, slope.abs(), strict=True)])
+            total += (done - before) * slope
         return total.reshape(way.shape) * way
 
     def advance(
-        self, done: Float[Tensor, "b n"], length: Float[Tensor, "b n"], steepness: Float[Tensor, "b n"], goal: float
-    ) -> Float[Tensor, "b n"]:
-        """The share of its way that each feature has done when `goal` of the whole way is to be done."""
+        self, done: Float[Tensor, " n"], length: Float[Tensor, " n"], steepness: Float[Tensor, " n"], goal: float
+    ) -> Float[Tensor, " n"]:
+        """The share of its way that each feature of a sample has done when `goal` of the whole way is to be done."""
         low, high = max(goal - self.max_dist, 0.0), min(goal + self.max_dist, 1.0)
-        share = length / length.sum(1, keepdim=True).clamp_min(torch.finfo(length.dtype).tiny)
-        steepness = steepness.nan_to_num(nan=0.0)
         done = done.clamp_min(low)
-        while True:
-            missing = (share * (goal - done)).sum(1)
-            free = (done < high) & (share > 0) & (missing > CLOSE)[:, None]
-            if not free.any():
-                return done
-            chosen = self.flattest(steepness, free)
-            reach = (share * (high - done) * chosen).sum(1)
-            pace = torch.where(reach > missing, missing / reach, 1.0)[:, None]
-            moved = torch.where(pace < 1, done + pace * (high - done), high)
-            done = torch.where(chosen, moved, done)
-
-    def flattest(self, steepness: Float[Tensor, "b n"], free: Bool[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
-        """Of the features that are free to move, those as flat as the flattest `fraction` of all features."""
-        order = torch.where(free, steepness, torch.inf)
-        bound = order.kthvalue(int(self.fraction * (order.shape[1] - 1)) + 1, dim=1, keepdim=True).values
-        return free & (steepness <= ALIKE * bound)
+        free = ((done < high) & (length > 0)).nonzero().flatten()
+        steepness = steepness.nan_to_num(nan=0.0)
+        block = int(self.fraction * (len(done) - 1)) + 1
+        while len(free):
+            missing = (length * (goal - done)).sum()
+            if missing <= CLOSE:
+                break
+            flat = steepness[free]
+            bound = flat.kthvalue(min(block, len(free))).values
+            chosen = flat <= ALIKE * bound
+            moving, free = free[chosen], free[~chosen]
+            room = high - done[moving]
+            reach = (length[moving] * room).sum()
+            done[moving] = done[moving] + room * (missing / reach) if reach > missing else high
+        return done
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return self.steps, self.steps

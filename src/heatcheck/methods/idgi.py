@@ -55,14 +55,14 @@ class IDGI(Method):
                 row = i // self.steps
                 if i % self.steps == 0:
                     height[row] = value
-                square = (slope.double() * movable[row]).square()
+                square = (slope.double() * movable[row]).square_()
                 whole = square.flatten().sum()
                 if whole == 0:
                     continue
                 if sloped[row]:
-                    total[row] += share[row] * (value - height[row])
+                    total[row].add_(share[row], alpha=float(value - height[row]))
                     height[row] = value
-                share[row], sloped[row] = square / whole, True
+                share[row], sloped[row] = square.div_(whole), True
         rest = probe.clean(batch).read(self.output) - height
         lost = torch.where(~sloped & (rest != 0), torch.nan, 0.0)
         return total + share * along(rest, way) + along(lost, way)

@@ -49,7 +49,7 @@ class PartitionShap(CoalitionMethod):
             asked: dict[int, Bool[Tensor, "n g"]] = {}
             for i in going:
                 paths[i] = paths[i].fork(trees[i][depth], most[i], streams[i])
-                asked[i] = paths[i].questions(trees[i][depth])
+                asked[i] = paths[i].joined(trees[i][depth]).flatten(0, 1)
 
             def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
                 return asked[i][which][:, trees[i][depth].group]  # noqa: B023
@@ -179,12 +179,8 @@ class Paths:
         coin = torch.randint(2, (splits, 1), generator=rng)  # who leads where the number is odd: in one context
         return Paths(before, low, high, 2 * lot + coin < now)
 
-    def questions(self, level: Level) -> Bool[Tensor, "n g"]:
-        """The groups that are there when the leading half of each split has come in, in each context."""
-        return self.joined(level).flatten(0, 1)
-
     def joined(self, level: Level) -> Bool[Tensor, "k c g"]:
-        """Likewise, by split and context."""
+        """The groups that are there when the leading half of each split has come in, in each context."""
         first, second = level.split.T
         leader = torch.where(self.ahead, first[:, None], second[:, None])
         return self.before[first].scatter(2, leader[..., None], True)

@@ -370,7 +370,12 @@ def propagate(probe: Probe, batch: Batch, rules: Callable[[], Relevance], output
 
 
 def _carried(r: Tensor, first: Tensor | None, leaf: Tensor) -> Tensor:
-    """Relevance of the first layer's input as that of the leaf, which may have been rescaled, padded or rearranged."""
+    """Relevance of the first layer's input as that of the leaf, which may have been rescaled, padded or rearranged.
+
+    Where the network has added channels (B-cos networks read the inverse too), a pixel has the sum of its channels.
+    """
     if first is None or first is leaf or (first.shape == leaf.shape and leaf.ndim == 4):
         return r
+    if leaf.ndim == 4 and first.shape[2:] == leaf.shape[2:]:
+        return (r.sum(1, keepdim=True) / leaf.shape[1]).expand_as(leaf)
     return torch.autograd.grad(first, leaf, r, retain_graph=True)[0]

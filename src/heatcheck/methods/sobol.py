@@ -72,7 +72,7 @@ class Sobol(Method):
             point, moved = (i - first[own]) % n, (i - first[own]) // n - 1  # -1 where no unit is moved
             at_there = torch.arange(units.width) == moved[:, None]
             kept = torch.where(at_there, there[own, point], here[own, point])
-            return erase(own, units.take(own).spread(kept, outside=1.0))
+            return erase(own, units.take(own).spread(kept.to(probe.model.dtype), outside=1.0))
 
         heard = torch.cat([a.read(self.output) for _, a in probe.answers(batch, rows, dimmed)])
         worth = torch.zeros(len(batch), units.width, dtype=torch.float64)

@@ -110,7 +110,7 @@ class Step(NamedTuple):
 
 
 class HeadTrace(AttentionTrace):
-    """Notes every operation as well, so that the network's head can be asked about the tokens of any block."""
+    """Notes every operation that makes something as well, so that the network's head can be asked about the tokens of any block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,8 @@ class HeadTrace(AttentionTrace):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_function__(func, types, args, kwargs)
-        self.steps.append(Step(func, types, args, kwargs or {}, out))
+        if _news(out, args):
+            self.steps.append(Step(func, types, args, kwargs or {}, out))
         return out
 
     def head(self, layer: int, logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
@@ -154,6 +155,13 @@ class HeadTrace(AttentionTrace):
 
     def _made(self, tensor: Tensor | None) -> int:
         return next((i for i, step in enumerate(self.steps) if step.out is tensor), -1)
+
+
+def _news(out: Any, args: Any) -> bool:
+    """Whether an operation gave tensors that depend on the input, and not just what was put in."""
+    if isinstance(out, tuple | list):
+        return any(_news(part, args) for part in out)
+    return depends(out) and not any(out is a for a in args)
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

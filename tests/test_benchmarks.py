@@ -1,0 +1,77 @@
+"""The benchmarks run to their end and say what they promise; how long anything takes is not tested."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from heatcheck import catalogue
+from heatcheck.models.vision_shim import load_timm
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Options that name a tiny network with random weights and two small pictures."""
+    folder = tmp_path_factory.mktemp("bench")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = load_timm().create_model("test_resnet", pretrained=False, num_classes=7)
+    save_file(network.state_dict(), folder / "weights.safetensors")
+    (folder / "pictures").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(2):
+        coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((64, 64)).save(folder / "pictures" / f"{i}.png")
+    model = f"timm:test_resnet@{folder / 'weights.safetensors'}"
+    return ["--model", model, "--data", f"folder:{folder / 'pictures'}", "--samples", "2", "--repeats", "1"]
+
+
+def run(script, *options):
+    line = [sys.executable, BENCHMARKS / script, *options]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_methods_are_compared_with_bare_passes_and_peers(tiny):
+    told = json.loads(run("methods.py", *tiny, "--json", "--methods", "occlusion, grad_cam, rise(samples=4), rollout"))
+    occlusion, grad_cam, rise, rollout = told["rows"]
+    assert occlusion["forwards"] == occlusion["predicted"] == 17 and occlusion["backwards"] == 0
+    assert occlusion["bar"] == "P2" and set(occlusion["peers"]) == {"captum"}
+    assert grad_cam["bar"] == "P4" and set(grad_cam["peers"]) == {"captum", "torchcam"}
+    assert rise["forwards"] == 4 and rise["bar"] is None and set(rise["peers"]) == {"RISE"}
+    for row in (occlusion, grad_cam, rise):
+        assert row["overhead"] > 0 and all(r > 0 for r in row["peers"].values()) and row["reasons"] == {}
+        assert row["pass"] in (True, False)
+    assert rollout["overhead"] is None and "attention" in rollout["reasons"]["heatcheck"] and rollout["pass"] is None
+
+
+def test_the_table_has_a_row_for_each_method(tiny):
+    table = run("methods.py", *tiny, "--methods", "saliency,constant")
+    assert "saliency" in table and "captum" in table and "constant" in table
+
+
+def test_peers_are_those_of_methods_that_exist(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "methods.py"))
+    chosen = script["chosen"]
+    known = set(catalogue.entries("method"))
+    assert {*script["PEERS"], *script["HEAD_ONLY"]} <= known
+    assert {u.id for u in chosen(None, full=False)} == known
+    assert {u.name for u in chosen("rise, lime(samples=9), sobol", full=False)} == {
+        "rise(samples=64)",
+        "lime(samples=9)",
+        "sobol(designs=4)",
+    }
+    assert [u.name for u in chosen("rise", full=True)] == ["rise"]
