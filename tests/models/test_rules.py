@@ -155,13 +155,15 @@ def imul(y, other):
 
 
 WAYS = {
-    "relu": [F.relu, torch.relu, nn.ReLU(), in_place(nn.ReLU(inplace=True)), lambda x: x.relu(), lambda x: F.relu(input=x),
-             in_place(lambda y: y.relu_()), in_place(F.relu_), in_place(lambda y: F.relu(y, True))],
+    "relu": [F.relu, torch.relu, nn.ReLU(), in_place(nn.ReLU(inplace=True)), lambda x: x.relu(),
+             lambda x: F.relu(input=x), in_place(lambda y: y.relu_()), in_place(F.relu_),
+             in_place(lambda y: F.relu(y, True))],
     "relu6": [F.relu6],
     "gelu": [F.gelu, nn.GELU(approximate="tanh")],
     "silu": [F.silu, in_place(nn.SiLU(inplace=True))],
     "leaky_relu": [nn.LeakyReLU(0.3), in_place(nn.LeakyReLU(0.3, inplace=True)), lambda x: F.leaky_relu(x, 0.3, False)],
-    "hardtanh": [nn.ReLU6(), in_place(nn.ReLU6(inplace=True)), nn.Hardtanh(-0.5, 0.25), lambda x: F.hardtanh(x, -0.5, 0.25, False)],
+    "hardtanh": [nn.ReLU6(), in_place(nn.ReLU6(inplace=True)), nn.Hardtanh(-0.5, 0.25),
+                 lambda x: F.hardtanh(x, -0.5, 0.25, False)],
     "threshold": [nn.Threshold(0.3, -1.0), in_place(nn.Threshold(0.3, -1.0, inplace=True))],
     "clamp": [lambda x: x.clamp(-0.5, 0.5), in_place(lambda y: y.clamp_(min=0)), lambda x: torch.clamp(x, max=0.25)],
     "sigmoid": [torch.sigmoid, nn.Sigmoid(), F.sigmoid, in_place(lambda y: y.sigmoid_())],
@@ -174,7 +176,8 @@ WAYS = {
     "product": [lambda x: x * x.flip(0), lambda x: x.mul(x), lambda x: torch.mul(x, x), lambda x: imul(x.flip(0), x)],
     "matmul": [lambda x: x @ x.mT, lambda x: torch.matmul(x, x.mT), lambda x: torch.bmm(x, x.mT),
                lambda x: torch.bmm(x, mat2=x.mT)],
-    "softmax": [lambda x: x.softmax(-1), lambda x: F.softmax(x, dim=1), nn.Softmax(dim=0), lambda x: torch.softmax(x, -1)],
+    "softmax": [lambda x: x.softmax(-1), lambda x: F.softmax(x, dim=1), nn.Softmax(dim=0),
+                lambda x: torch.softmax(x, -1)],
     "max_pool": [nn.MaxPool1d(2), lambda x: F.max_pool2d(x, 2), nn.MaxPool2d(3, 2, padding=1),
                  nn.AdaptiveMaxPool2d(2)],
 }  # fmt: skip

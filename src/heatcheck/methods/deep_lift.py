@@ -51,7 +51,7 @@ class DeepLift(Method):
             value = seen.rules.scalar(seen.logits, seen.target.repeat(2), self.output)
             (multiplier,) = torch.autograd.grad(value[:n].sum(), seen.leaf)
             shares = (seen.leaf[:n] - seen.leaf[n:]) * multiplier[:n]
-            require_sum(shares.flatten(1), (value[:n] - value[n:]).detach(), probe.model.name)
+            require_sum(shares.flatten(1), value[:n].detach(), value[n:].detach(), probe.model.name)
             return shares
 
         rows = torch.arange(len(batch))
@@ -62,10 +62,11 @@ class DeepLift(Method):
         return 2, 1
 
 
-def require_sum(shares: Float[Tensor, "n k"], change: Float[Tensor, " n"], name: str) -> None:
+def require_sum(shares: Float[Tensor, "n k"], now: Float[Tensor, " n"], before: Float[Tensor, " n"], name: str) -> None:
     """Refuse a network whose inputs and baselines were not told apart: then shares do not sum to the change."""
-    tolerance = 10 * torch.finfo(shares.dtype).eps ** 0.5
-    if ((shares.sum(1) - change).abs() > tolerance * (shares.abs().sum(1) + change.abs())).any():
+    eps = torch.finfo(shares.dtype).eps
+    rounding = 10 * eps**0.5 * shares.abs().sum(1) + 1000 * eps * (now.abs() + before.abs())
+    if ((shares.sum(1) - (now - before)).abs() > rounding).any():
         raise NotApplicable(
             f"cannot follow {name}: contributions do not sum to the change in output, for instance because "
             "samples are not kept along the first axis; try integrated_gradients"

@@ -41,7 +41,7 @@ class LRP(Method):
 
     Paper: bach2015, montavon2019.  Differs: batch norms are merged into the layer before them; the γ-rule also knows
     negative inputs and outputs; attention follows `attn_lrp`; a first layer that sees the whole input keeps ε.
-    Cost per sample: 1 forward and 1 backward with up to four times the work of a gradient's.
+    Cost per sample: 1 forward and 1 backward; two gradients' time with the default, up to five with γ and αβ.
     """
 
     composite: str = "epsilon_plus_flat"
