@@ -363,8 +363,18 @@ def test_the_doctor_tells_what_it_finds_about_a_model(monkeypatch: pytest.Monkey
     assert (done.exit_code, asked) == (3, ["texts"])
     assert "outputs are not finite" in done.stdout
     monkeypatch.setattr(doctor, "examine", lambda model, x: [])
-    assert heatcheck("doctor", "timm:x").exit_code == 0
-    assert json.loads(heatcheck("doctor", "timm:x", "--json").stdout) == []
+    monkeypatch.setattr("heatcheck.engine.rehearsal.applicable", lambda model, x: {"lime": None, "rise": "no grid"})
+    done = heatcheck("doctor", "timm:x")
+    assert done.exit_code == 0
+    assert "no grid" in done.stdout
+    assert "1 of 2 methods apply" in done.stdout
+    assert json.loads(heatcheck("doctor", "timm:x", "--json").stdout) == {
+        "findings": [],
+        "methods": [
+            {"id": "lime", "applies": True, "reason": None},
+            {"id": "rise", "applies": False, "reason": "no grid"},
+        ],
+    }
 
 
 def test_no_run_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:

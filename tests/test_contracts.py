@@ -37,7 +37,7 @@ METHOD_VARIANTS = (
     "saliency(output=prob, reduction=l2)",
 )
 METRIC_VARIANTS = ("sds(units=segment)", "morf(units=slic(9))", "ids(update=true, steps=5)", "abpc(ties=index)")
-FEWER = {"samples": 100, "designs": 4}
+FEWER = {"samples": 24, "designs": 4, "steps": 24}
 KNOWN = {"mprt-passes_predicted": "a plan does not know that a model has fewer layers than mprt stops at"}
 
 

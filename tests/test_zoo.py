@@ -3,14 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from heatcheck import catalogue
-from heatcheck.profiles import load_profile
-from heatcheck.testing import probe_for
-from heatcheck.testing.scenes import batch_of
-from heatcheck.testing.zoo import ZOO, page, picture, small, table
-from heatcheck.types import NotApplicable
+from heatcheck.testing.zoo import page, table
 
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -172,6 +172,11 @@ def find(kind: str, id: str) -> Entry:
     return known[id]
 
 
+def methods_by_family() -> list[Entry]:
+    """Every method there is, kin beside kin."""
+    return sorted(entries("method").values(), key=lambda e: FAMILIES.index(e.facts["family"]))
+
+
 def unit_class(kind: str, id: str) -> Any:
     """The class behind an id, imported now."""
     entry = find(kind, id)

@@ -19,9 +19,11 @@ class Unit:
     kind: ClassVar[str]
     version: ClassVar[int] = 1
     facts: ClassVar[Mapping[str, Any]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What a parameter may be, where only some words mean anything."""
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
+        for name, allowed in {**CHOICES, **self.choices}.items():
             value = getattr(self, name, None)
             if value is not None and value not in allowed:
                 raise SpecError(f"{self.kind} {self.id}: {name}={value!r} is not one of {', '.join(allowed)}")

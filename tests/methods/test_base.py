@@ -32,6 +32,14 @@ def every_method():
     return [*few, *WRAPPED]
 
 
+def explained(lab, spec, model, samples):
+    """What a method gives; the contract checks try those that need other networks on toys of their own."""
+    try:
+        return lab.explain(spec, model, samples)
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.parametrize("spec", every_method())
 @pytest.mark.parametrize("make", [gap_linear, one_head_attention])
 def test_the_plan_knows_every_pass(spec, make):
@@ -45,7 +53,7 @@ def test_the_plan_knows_every_pass(spec, make):
         pytest.skip("the method does not exist for this modality")
     foretold = torch.zeros(2, dtype=torch.long)
     for i in range(len(samples)):
-        shape = Shape(toy.domain, samples.x.take(slice(i, i + 1)))
+        shape = Shape(toy.domain, samples.x.take(slice(i, i + 1)), toy)
         foretold += torch.tensor(passes_of(unit.asks(shape), unit.passes(shape)))
     assert [probe.spent.forwards, probe.spent.backwards] == foretold.tolist()
 
@@ -59,7 +67,7 @@ def test_neighbours_and_order_change_no_bit_at_real_sizes(spec, lab):
     )  # fmt: skip
     model = lab.wrap(fill_weights(net, 0, torch.float32))
     samples = lab.batch(lab.pictures(5, side=30, dtype=torch.float32), [0, 1, 2, 3, 4])
-    together = lab.explain(spec, model, samples)
+    together = explained(lab, spec, model, samples)
     assert together.values.dtype == torch.float32
     for rows in ([2], [4, 3, 2, 1, 0], [1, 3]):
         some = lab.explain(spec, model, samples.take(rows))
@@ -69,9 +77,9 @@ def test_neighbours_and_order_change_no_bit_at_real_sizes(spec, lab):
 @pytest.mark.parametrize("spec", every_method())
 def test_other_call_sizes_change_rounding_only(spec, lab):
     samples = lab.batch(lab.pictures(3))
-    want = lab.explain(spec, lab.network(), samples).values
+    want = explained(lab, spec, lab.network(act=nn.ReLU), samples).values
     for size in (1, 5):
-        got = lab.explain(spec, lab.network(), samples, forward=size, backward=size + 1).values
+        got = lab.explain(spec, lab.network(act=nn.ReLU), samples, forward=size, backward=size + 1).values
         torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
 
@@ -79,7 +87,7 @@ def test_other_call_sizes_change_rounding_only(spec, lab):
 def test_only_target_free_methods_ignore_the_target(spec, lab):
     samples = lab.batch(lab.pictures(2), [0, 1])
     unit = catalogue.build("method", spec)
-    one, other = (lab.explain(unit, lab.network(), replace(samples, target=t)).values for t in (
+    one, other = (explained(lab, unit, lab.network(act=nn.ReLU), replace(samples, target=t)).values for t in (
         torch.tensor([0, 1]), torch.tensor([1, 2])
     ))  # fmt: skip
     assert torch.equal(one, other) == ("target_free" in unit.facts["properties"])

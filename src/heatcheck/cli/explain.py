@@ -45,7 +45,9 @@ def explain(
     method: Annotated[str, typer.Option("--method", help="A method, several with commas, or all.")] = "saliency",
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to explain.")] = None,
     target: Annotated[int | None, typer.Option("--target", min=0, help="The class; the predicted one else.")] = None,
-    profile: Annotated[str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")] = "default",
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")
+    ] = "default",
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG with the pictures' maps.")] = Path("explained.png"),
     plugin: Plugins = None,
     json: Json = False,
@@ -79,7 +81,7 @@ def explain(
     modality = "text" if texts else "image"
     known = model or next(source.id for source in models().values() if source.modality == modality)
     everything = method.strip() == "all"
-    methods = by_family() if everything else split(method)
+    methods = [e.id for e in catalogue.methods_by_family()] if everything else split(method)
     settings = load_profile(profile)
     for _, wrong in (problem for name in methods for problem in catalogue.problems("method", settings.spec(name))):
         raise SpecError(f"--method: {wrong}")
@@ -94,12 +96,6 @@ def explain(
             console().print(coloured(e, colours=console().is_terminal))
     else:
         typer.echo(out)
-
-
-def by_family() -> list[str]:
-    """Every method there is, kin by kin."""
-    known = catalogue.entries("method")
-    return sorted(known, key=lambda id: catalogue.FAMILIES.index(known[id].facts["family"]))
 
 
 def explained(

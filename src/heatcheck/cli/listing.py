@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 COLUMNS = {
-    Kind.METHODS: ("id", "on", "uses", "control", "summary"),
+    Kind.METHODS: ("id", "family", "on", "uses", "summary"),
     Kind.METRICS: ("id", "on", "better", "within", "summary"),
     Kind.MODELS: ("form", "modality", "about"),
     Kind.DATA: ("form", "modality", "about"),
@@ -62,7 +62,9 @@ def show(
 
 def records(what: Kind) -> list[dict[str, Any]]:
     """Everything of one kind, as it declares itself."""
-    if what in (Kind.METHODS, Kind.METRICS, Kind.FILLS):
+    if what is Kind.METHODS:
+        return [entry.record() for entry in catalogue.methods_by_family()]
+    if what in (Kind.METRICS, Kind.FILLS):
         return [entry.record() for entry in catalogue.entries(what.removesuffix("s")).values()]
     if what is Kind.UNITS:
         return [{"id": id, **facts} for id, facts in catalogue.UNITS.items()]

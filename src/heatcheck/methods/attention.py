@@ -172,7 +172,7 @@ def without_special(probe: Probe, x: Inputs, maps: Float[Tensor, "b ..."]) -> Fl
     return torch.where(free, maps, 0) if maps.shape == free.shape else maps
 
 
-@method("rollout", uses=("gradient", "attention"), properties=("nonnegative", "target_free"))
+@method("rollout", family="attention", uses=("gradient", "attention"), properties=("nonnegative", "target_free"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Rollout(LayeredAttention):
     r"""Attention multiplied through the layers, half of it staying where it was.
@@ -199,7 +199,7 @@ class Rollout(LayeredAttention):
         return carried(class_rows(slope)[:, None], layers, residual=False)[:, 0]
 
 
-@method("generic_attribution", uses=("gradient", "attention"), properties=("nonnegative",))
+@method("generic_attribution", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GenericAttribution(LayeredAttention):
     r"""Attention times its gradient, where that speaks for the class, gathered through the layers.
@@ -224,12 +224,6 @@ class GenericAttribution(LayeredAttention):
         "head_reduce": ("clamp_then_mean", "mean_then_clamp", "mean_separately")
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = self.choices["head_reduce"]
-        if self.head_reduce not in known:
-            raise SpecError(f"{self.id}: head_reduce={self.head_reduce!r} is not one of {', '.join(known)}")
-
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n t"]:
         blocks = self.blocks(seen)
         slopes = seen.gradients([b.weights for b in blocks])
@@ -246,7 +240,7 @@ class GenericAttribution(LayeredAttention):
         return (weights.mean(1) * slope.mean(1)).relu()
 
 
-@method("attention_grad_cam", uses=("gradient", "attention"), properties=("nonnegative",))
+@method("attention_grad_cam", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionGradCam(AttentionMethod):
     r"""The last layer's heads as feature maps, each weighed by its mean gradient.
@@ -276,7 +270,7 @@ class AttentionGradCam(AttentionMethod):
         return without_special(probe, batch.x, cam)
 
 
-@method("legrad", uses=("gradient", "attention"), properties=("nonnegative",))
+@method("legrad", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LeGrad(LayeredAttention):
     r"""How much more attention to a token would help each layer's own answer.

@@ -1,6 +1,8 @@
 """Relevance propagation through attention."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,10 +14,8 @@ from heatcheck.methods.relevance import Epsilon, Relevance, Rule, gamma_rule, pr
 from heatcheck.spec import SpecError
 from heatcheck.types import Batch
 
-VARIANTS = ("attn", "cp")
 
-
-@method("attn_lrp", uses=("gradient",), properties=("dummy", "linear", "symmetric"))
+@method("attn_lrp", family="relevance", uses=("gradient",), properties=("dummy", "linear", "symmetric"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttnLRP(Method):
     r"""Relevance propagation with rules for what transformers are made of.
@@ -39,10 +39,10 @@ class AttnLRP(Method):
     gamma: float = 0.0
     epsilon: float = 1e-9
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"variant": ("attn", "cp")}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.variant not in VARIANTS:
-            raise SpecError(f"method attn_lrp: variant={self.variant!r} is not one of {', '.join(VARIANTS)}")
         if self.epsilon < 0 or self.gamma < 0:
             raise SpecError(f"method attn_lrp: epsilon={self.epsilon} and gamma={self.gamma} must not be negative")
 

@@ -21,6 +21,7 @@ _SHIFTS = STRIDE * STRIDE
 
 @method(
     "bagnet",
+    family="intrinsic",
     on=("image",),
     uses=("bagnet",),
     elsewhere="it reads the patch scores of a BagNet; try occlusion",
@@ -47,7 +48,7 @@ class BagNetEvidence(Method):
         network = probe.model.module()
         if not isinstance(network, BagNet):
             raise NotApplicable(
-                f"needs a BagNet, and {probe.model.name} is a {type(network).__name__}; "
+                f"needs a BagNet, and {probe.model.name} is none; "
                 "try bagnet33@WEIGHTS as the model, or occlusion as the method"
             )
         return self._between_centres(probe, batch, network) if self.fast else self._everywhere(probe, batch, network)

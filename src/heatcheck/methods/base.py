@@ -16,6 +16,7 @@ from heatcheck.engine.identity import canonical
 from heatcheck.engine.plan import Ask, Shape
 from heatcheck.engine.probe import Probe
 from heatcheck.fills.base import Fill
+from heatcheck.spec import SpecError
 from heatcheck.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.unit import Unit, declare
 
@@ -47,13 +48,16 @@ def method(
         id: its name everywhere.
         family: its kin, by which lists and contact sheets are sorted; see `catalogue.FAMILIES`.
         on: modalities it exists for.
-        uses: what it needs of a model: `gradient`, `layers`, or nothing but outputs (`()`).
+        uses: what it needs of a model: `gradient`, `layers` (feature maps), `attention`, `relu`, `bcos`, `bagnet`, or
+            nothing but outputs (`()`).
         properties: claims that `heatcheck.testing.check_method` verifies: `complete`, `dummy`, `linear`,
             `implementation_invariant`, `symmetric`, `nonnegative`, `target_free`, `gradient_on_linear`.
         control: whether it is a yardstick, shown but never ranked.
         elsewhere: why it does not exist for the other modality, and what to try there.
         version: raised whenever its results change.
     """
+    if family not in catalogue.FAMILIES:
+        raise SpecError(f"method {id}: family={family!r} is not one of {', '.join(catalogue.FAMILIES)}")
     facts = {
         "family": family,
         "on": on,

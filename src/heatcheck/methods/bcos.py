@@ -15,6 +15,7 @@ from heatcheck.types import Batch, NotApplicable
 
 @method(
     "bcos",
+    family="intrinsic",
     on=("image",),
     uses=("gradient", "bcos"),
     elsewhere="it reads the weights of a B-cos network for pictures; try integrated_gradients",

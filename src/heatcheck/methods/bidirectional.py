@@ -89,7 +89,7 @@ def in_turn(values: Float[Tensor, "p k ..."]) -> Float[Tensor, "p ..."]:
     return total
 
 
-@method("bt_head", uses=("gradient", "attention"), properties=("nonnegative",))
+@method("bt_head", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BtHead(Bidirectional):
     r"""Perception by heads that matter, times reasoning feedback.
@@ -123,7 +123,7 @@ def by_head(weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) 
     return (share[..., None, None] * weights).sum(1)
 
 
-@method("bt_token", uses=("gradient", "attention"), properties=("nonnegative",))
+@method("bt_token", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BtToken(Bidirectional):
     r"""Perception of tokens by how much attention makes of them, times reasoning feedback.

@@ -16,6 +16,7 @@ from heatcheck.types import Batch, Inputs
 
 @method(
     "blur_ig",
+    family="gradient",
     on=("image",),
     uses=("gradient",),
     properties=("dummy", "implementation_invariant", "linear"),

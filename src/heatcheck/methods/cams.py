@@ -58,6 +58,7 @@ class GradientCam(Cam):
 
 @method(
     "grad_cam",
+    family="cam",
     on=("image",),
     uses=("gradient", "layers"),
     properties=("nonnegative",),
@@ -80,6 +81,7 @@ class GradCam(GradientCam):
 
 @method(
     "hires_cam",
+    family="cam",
     on=("image",),
     uses=("gradient", "layers"),
     properties=("nonnegative",),
@@ -101,6 +103,7 @@ class HiResCam(GradientCam):
 
 @method(
     "layer_cam",
+    family="cam",
     on=("image",),
     uses=("gradient", "layers"),
     properties=("nonnegative",),
@@ -122,6 +125,7 @@ class LayerCam(GradientCam):
 
 @method(
     "xgrad_cam",
+    family="cam",
     on=("image",),
     uses=("gradient", "layers"),
     properties=("nonnegative",),
@@ -147,6 +151,7 @@ class XGradCam(GradientCam):
 
 @method(
     "grad_cam_pp",
+    family="cam",
     on=("image",),
     uses=("gradient", "layers"),
     properties=("nonnegative",),
@@ -181,6 +186,7 @@ class GradCamPlusPlus(GradientCam):
 
 @method(
     "smooth_grad_cam_pp",
+    family="cam",
     on=("image",),
     uses=("gradient", "layers"),
     properties=("nonnegative",),

@@ -16,6 +16,7 @@ from heatcheck.types import Batch, Inputs
 
 @method(
     "score_cam",
+    family="cam",
     on=("image",),
     uses=("layers",),
     properties=("nonnegative",),
@@ -71,6 +72,7 @@ class ScoreCam(Cam):
 
 @method(
     "ablation_cam",
+    family="cam",
     on=("image",),
     uses=("layers",),
     properties=("nonnegative",),
@@ -113,6 +115,7 @@ class AblationCam(Cam):
 
 @method(
     "eigen_cam",
+    family="cam",
     on=("image",),
     uses=("layers",),
     properties=("nonnegative", "target_free"),

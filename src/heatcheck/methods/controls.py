@@ -14,7 +14,7 @@ from heatcheck.spec import SpecError
 from heatcheck.types import Batch
 
 
-@method("random", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("random", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Random(Method):
     """Uniform noise from the sample's own stream: what no method may fall below.
@@ -41,7 +41,7 @@ class Random(Method):
         return probe.domain.as_map(noise.flatten(1), batch.x)
 
 
-@method("constant", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("constant", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Constant(Method):
     """The same value everywhere: what ties alone are worth.
@@ -54,7 +54,7 @@ class Constant(Method):
         return probe.domain.as_map(torch.ones(len(batch), rows * columns), batch.x)
 
 
-@method("sobel", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("sobel", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sobel(Method):
     """Edges of the picture, jumps between the words of a text: what can be had without asking the model.
@@ -67,7 +67,7 @@ class Sobel(Method):
         return probe.domain.as_map(probe.domain.edges(batch.x), batch.x)
 
 
-@method("center", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("center", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Center(Method):
     """A Gaussian around the middle of what may be deleted: where photographers put things.
@@ -95,7 +95,7 @@ class Center(Method):
         return probe.domain.as_map((-away.square().sum(-1) / 2).exp(), batch.x)
 
 
-@method("input_magnitude", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("input_magnitude", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class InputMagnitude(Method):
     """How far the input is from zero in leaf space, whatever the model makes of it.
@@ -107,7 +107,7 @@ class InputMagnitude(Method):
         return probe.domain.leaf(batch.x).detach().abs()
 
 
-@method("position", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("position", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Position(Method):
     """Earlier is more, in reading order: what a text that begins with its point gives away for nothing.
@@ -123,7 +123,7 @@ class Position(Method):
         return probe.domain.as_map(free * left / free.sum(1, keepdim=True).clamp_min(1), batch.x)
 
 
-@method("oracle", uses=(), control=True)
+@method("oracle", family="control", uses=(), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Oracle(Occlusion):
     """What the output really loses when each unit is deleted alone: the best that `sds` can be given.
@@ -132,7 +132,7 @@ class Oracle(Occlusion):
     """
 
 
-@method("anti_oracle", uses=(), control=True)
+@method("anti_oracle", family="control", uses=(), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AntiOracle(Occlusion):
     """The oracle upside down: the worst that `sds` can be given.

@@ -15,7 +15,7 @@ from heatcheck.models.rules import Rules
 from heatcheck.types import Batch, Inputs, NotApplicable
 
 
-@method("deep_lift", uses=("gradient",), properties=("complete", "dummy", "linear"))
+@method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DeepLift(Method):
     r"""The way from a baseline, times multipliers that are exact for just that way.

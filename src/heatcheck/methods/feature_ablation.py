@@ -6,7 +6,7 @@ from heatcheck.methods.base import method
 from heatcheck.methods.occlusion import Occlusion
 
 
-@method("feature_ablation", uses=(), properties=("implementation_invariant", "linear"))
+@method("feature_ablation", family="perturbation", uses=(), properties=("implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FeatureAblation(Occlusion):
     r"""What the output loses when each feature is deleted alone, spread evenly over the feature.

@@ -20,6 +20,7 @@ HOMOGENEOUS = ("relu", "leaky_relu", "prelu", "abs")
 
 @method(
     "full_grad",
+    family="gradient",
     on=("image",),
     uses=("gradient",),
     properties=("nonnegative",),

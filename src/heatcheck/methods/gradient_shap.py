@@ -57,7 +57,9 @@ class RandomPoints(Method):
         return self.samples, self.samples
 
 
-@method("gradient_shap", uses=("gradient",), properties=("dummy", "implementation_invariant", "linear"))
+@method(
+    "gradient_shap", family="gradient", uses=("gradient",), properties=("dummy", "implementation_invariant", "linear")
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradientShap(RandomPoints):
     r"""The gradient at random points between a baseline and the noisy input, times the way from there.
@@ -100,6 +102,7 @@ class GradientShap(RandomPoints):
 
 @method(
     "expected_gradients",
+    family="gradient",
     on=("image",),
     uses=("gradient",),
     properties=("dummy", "implementation_invariant", "linear"),

@@ -11,7 +11,12 @@ from heatcheck.methods.base import Method, method
 from heatcheck.types import Batch
 
 
-@method("saliency", uses=("gradient",), properties=("gradient_on_linear", "implementation_invariant", "linear"))
+@method(
+    "saliency",
+    family="gradient",
+    uses=("gradient",),
+    properties=("gradient_on_linear", "implementation_invariant", "linear"),
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Saliency(Method):
     r"""The gradient of the class score.
@@ -29,7 +34,12 @@ class Saliency(Method):
         return gradient(self.output)
 
 
-@method("input_x_gradient", uses=("gradient",), properties=("implementation_invariant", "linear", "dummy"))
+@method(
+    "input_x_gradient",
+    family="gradient",
+    uses=("gradient",),
+    properties=("implementation_invariant", "linear", "dummy"),
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class InputXGradient(Method):
     r"""The input times the gradient.

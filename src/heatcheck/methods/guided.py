@@ -1,7 +1,8 @@
 """Gradients that only what speaks for the class may pass: guided backpropagation and its relatives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,12 +13,10 @@ from heatcheck.engine.probe import Probe, Seen
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.cams import GradCam
 from heatcheck.models.rules import Rules
-from heatcheck.spec import SpecError
 from heatcheck.types import Batch, NotApplicable
 
 RECTIFIERS = ("relu", "relu6", "hardtanh", "clamp", "clamp_min", "threshold")
 GATES = ("sigmoid", "hardsigmoid")
-UPSAMPLINGS = ("bilinear", "nearest")
 
 
 class Deconvolved(Rules):
@@ -110,7 +109,7 @@ def passed_back(probe: Probe, batch: Batch, rules: type[Deconvolved], output: st
     return torch.cat([slope for _, slope in probe.look(batch, rows, batch.x.take, rules, read, output)])
 
 
-@method("guided_backprop", uses=("gradient", "relu"), properties=("gradient_on_linear",))
+@method("guided_backprop", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedBackprop(Method):
     r"""The gradient, without its negative part behind every ReLU.
@@ -143,7 +142,7 @@ class GuidedBackprop(Method):
         return (0, 0) if self.final_relu_only else (1, 1)
 
 
-@method("deconvolution", uses=("gradient", "relu"), properties=("gradient_on_linear",))
+@method("deconvolution", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Deconvolution(Method):
     r"""What a ReLU makes of the signal on its way back, whatever it let through on the way there.
@@ -167,6 +166,7 @@ class Deconvolution(Method):
 
 @method(
     "guided_grad_cam",
+    family="gradient",
     on=("image",),
     uses=("gradient", "layers", "relu"),
     elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
@@ -188,10 +188,7 @@ class GuidedGradCam(Method):
     layer: str = "auto"
     upsample: str = "bilinear"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.upsample not in UPSAMPLINGS:
-            raise SpecError(f"{self.id}: upsample={self.upsample!r} is not one of {', '.join(UPSAMPLINGS)}")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"upsample": ("bilinear", "nearest")}
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b c h w"]:
         guided = passed_back(probe, batch, Guided, self.output)

@@ -19,7 +19,9 @@ ALIKE = 1 + 1e-6
 """Gradients within this factor are ties: rounding must not decide which feature goes first."""
 
 
-@method("guided_ig", uses=("gradient",), properties=("dummy", "implementation_invariant", "symmetric"))
+@method(
+    "guided_ig", family="gradient", uses=("gradient",), properties=("dummy", "implementation_invariant", "symmetric")
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedIG(Method):
     r"""Integrated gradients along a path that moves the features with the smallest gradients first.

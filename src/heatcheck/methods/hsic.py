@@ -17,7 +17,7 @@ BLOCK = 256
 """Rows of the outputs' kernel matrix that are held at a time."""
 
 
-@method("hsic", uses=(), properties=("implementation_invariant", "nonnegative"))
+@method("hsic", family="perturbation", uses=(), properties=("implementation_invariant", "nonnegative"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Hsic(Method):
     r"""How much the output depends on whether a unit is there, by the Hilbert–Schmidt independence criterion.

@@ -13,7 +13,7 @@ from heatcheck.methods.integrated_gradients import start_of
 from heatcheck.types import Batch, Inputs
 
 
-@method("idgi", uses=("gradient",), properties=("complete", "implementation_invariant", "symmetric"))
+@method("idgi", family="gradient", uses=("gradient",), properties=("complete", "implementation_invariant", "symmetric"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IDGI(Method):
     r"""The rise of the score along the straight line from a baseline, each part shared out by squared gradients.

@@ -1,7 +1,9 @@
 """Integrated gradients."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ QUADRATURES = ("gauss_legendre", "trapezoid", "riemann_middle", "linspace_n")
 
 @method(
     "integrated_gradients",
+    family="gradient",
     uses=("gradient",),
     properties=("complete", "dummy", "implementation_invariant", "linear", "symmetric"),
 )
@@ -48,10 +51,10 @@ class IntegratedGradients(Method):
     baselines: int = 1
     quadrature: str = "gauss_legendre"
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"quadrature": QUADRATURES}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.quadrature not in QUADRATURES:
-            raise SpecError(f"{self.id}: quadrature={self.quadrature!r} is not one of {', '.join(QUADRATURES)}")
         if self.quadrature == "trapezoid" and self.steps < 2:
             raise SpecError(f"{self.id}: the trapezoid rule needs steps=2 or more, not {self.steps}")
         if self.baselines < 1:

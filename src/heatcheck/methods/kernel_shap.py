@@ -12,7 +12,7 @@ from heatcheck.methods.base import method
 from heatcheck.methods.coalitions import CoalitionMethod, Game, all_sets, ways
 
 
-@method("kernel_shap", uses=(), properties=("complete", "implementation_invariant", "linear"))
+@method("kernel_shap", family="perturbation", uses=(), properties=("complete", "implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class KernelShap(CoalitionMethod):
     r"""Shapley values as the weights of a linear model of which units are there.

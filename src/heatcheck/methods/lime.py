@@ -14,7 +14,7 @@ from heatcheck.spec import SpecError
 from heatcheck.types import Batch
 
 
-@method("lime", uses=(), properties=("implementation_invariant", "linear"))
+@method("lime", family="perturbation", uses=(), properties=("implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Lime(Method):
     r"""The weights of a linear model, fitted around the input, of which units are there.

@@ -1,7 +1,8 @@
 """Layer-wise relevance propagation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -16,7 +17,7 @@ from heatcheck.types import Batch
 COMPOSITES = ("epsilon_plus_flat", "epsilon_gamma_box", "epsilon", "gamma", "alpha1_beta0", "alpha2_beta1")
 
 
-@method("lrp", uses=("gradient",), properties=("linear", "symmetric"))
+@method("lrp", family="relevance", uses=("gradient",), properties=("linear", "symmetric"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LRP(Method):
     r"""The output handed back from layer to layer, each layer in proportion to what it was made of.
@@ -48,10 +49,10 @@ class LRP(Method):
     epsilon: float = 1e-9
     gamma: float = 0.25
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"composite": COMPOSITES}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.composite not in COMPOSITES:
-            raise SpecError(f"method lrp: composite={self.composite!r} is not one of {', '.join(COMPOSITES)}")
         if self.epsilon < 0 or self.gamma < 0:
             raise SpecError(f"method lrp: epsilon={self.epsilon} and gamma={self.gamma} must not be negative")
 

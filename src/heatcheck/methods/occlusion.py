@@ -11,7 +11,9 @@ from heatcheck.methods.base import Method, method, spread_density
 from heatcheck.types import Batch
 
 
-@method("occlusion", uses=(), properties=("dummy", "implementation_invariant", "linear", "symmetric"))
+@method(
+    "occlusion", family="perturbation", uses=(), properties=("dummy", "implementation_invariant", "linear", "symmetric")
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Occlusion(Method):
     r"""What the output loses when each unit is deleted alone, spread evenly over the unit.

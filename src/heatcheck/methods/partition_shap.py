@@ -12,7 +12,12 @@ from heatcheck.methods.base import method
 from heatcheck.methods.coalitions import CoalitionMethod, Game
 
 
-@method("partition_shap", uses=(), properties=("complete", "dummy", "implementation_invariant", "linear"))
+@method(
+    "partition_shap",
+    family="perturbation",
+    uses=(),
+    properties=("complete", "dummy", "implementation_invariant", "linear"),
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PartitionShap(CoalitionMethod):
     r"""Owen values: what each unit adds, averaged over the orders in which the halves of no group mix.

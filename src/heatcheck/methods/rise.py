@@ -16,6 +16,7 @@ from heatcheck.types import Batch, Inputs, Streams
 
 @method(
     "rise",
+    family="perturbation",
     on=("image",),
     uses=(),
     properties=("implementation_invariant", "linear", "nonnegative"),

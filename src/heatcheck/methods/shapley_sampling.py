@@ -13,7 +13,12 @@ from heatcheck.methods.base import method
 from heatcheck.methods.coalitions import CoalitionMethod, Game
 
 
-@method("shapley_sampling", uses=(), properties=("complete", "dummy", "implementation_invariant", "linear"))
+@method(
+    "shapley_sampling",
+    family="perturbation",
+    uses=(),
+    properties=("complete", "dummy", "implementation_invariant", "linear"),
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ShapleySampling(CoalitionMethod):
     r"""What each unit adds when units come in one after another, averaged over random orders.

@@ -95,7 +95,7 @@ class Smoothed(Method):
         return self.samples * forwards, self.samples * backwards
 
 
-@method("smoothgrad", properties=("gradient_on_linear", "implementation_invariant", "linear"))
+@method("smoothgrad", family="gradient", properties=("gradient_on_linear", "implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SmoothGrad(Smoothed):
     r"""The mean of another method's values over noisy copies of the input.
@@ -110,7 +110,7 @@ class SmoothGrad(Smoothed):
         return self.moments(probe, batch)[0]
 
 
-@method("smoothgrad_sq", properties=("implementation_invariant", "nonnegative"))
+@method("smoothgrad_sq", family="gradient", properties=("implementation_invariant", "nonnegative"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SmoothGradSquared(Smoothed):
     r"""The mean square of another method's values over noisy copies of the input.
@@ -125,7 +125,7 @@ class SmoothGradSquared(Smoothed):
         return self.moments(probe, batch)[1]
 
 
-@method("vargrad", properties=("implementation_invariant", "nonnegative"))
+@method("vargrad", family="gradient", properties=("implementation_invariant", "nonnegative"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VarGrad(Smoothed):
     r"""The variance of another method's values over noisy copies of the input.

@@ -19,6 +19,7 @@ NO_VARIANCE = 1e-12
 
 @method(
     "sobol",
+    family="perturbation",
     on=("image",),
     uses=(),
     properties=("dummy", "implementation_invariant", "nonnegative"),

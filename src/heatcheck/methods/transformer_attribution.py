@@ -66,7 +66,7 @@ class RelevanceTrace(AttentionTrace, _PositiveRelevance):
         self.slopes = slopes
 
 
-@method("transformer_attribution", uses=("gradient", "attention"), properties=("nonnegative",))
+@method("transformer_attribution", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TransformerAttribution(LayeredAttention):
     r"""Attention's gradient times its relevance, where both agree, multiplied through the layers.

@@ -13,7 +13,6 @@ from torch import Tensor
 from heatcheck.domain.base import Domain, Units
 from heatcheck.engine.plan import Ask, Shape
 from heatcheck.engine.probe import Probe
-from heatcheck.spec import SpecError
 from heatcheck.types import OK, Attribution, Batch, NotApplicable, Scores
 from heatcheck.unit import Unit, declare
 
@@ -152,15 +151,6 @@ class Metric(Unit, ABC):
     """A faithfulness metric: one score per method and sample, never a mean."""
 
     across_models: ClassVar[bool] = False
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """What its own parameters may be, where that is a choice of words."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, allowed in self.choices.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise SpecError(f"{self.kind} {self.id}: {name}={value!r} is not one of {', '.join(allowed)}")
 
     @abstractmethod
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:

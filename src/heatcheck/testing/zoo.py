@@ -95,8 +95,7 @@ def table() -> dict[str, dict[str, str | None]]:
 
 def page(found: dict[str, dict[str, str | None]]) -> str:
     """The table as a page: which method works on which architecture, and why not."""
-    methods = [e for e in catalogue.entries("method").values() if "image" in e.facts["on"]]
-    methods.sort(key=lambda e: catalogue.FAMILIES.index(e.facts["family"]))
+    methods = [e for e in catalogue.methods_by_family() if "image" in e.facts["on"]]
     reasons: dict[str, int] = {}
     lines = []
     for entry in methods:
