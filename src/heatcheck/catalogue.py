@@ -208,9 +208,11 @@ def build(kind: str, spec: Any, **defaults: Any) -> Any:
 
 
 def _as_declared(value: Any, default: Any) -> Any:
-    """A written value as its parameter wants it: `none` may be a word, and 5 may stand for 5.0."""
+    """A written value as its parameter wants it: `none` and `4` may be words (a layer's name), 5 stands for 5.0."""
     if value is None and isinstance(default, str):
         return "none"
+    if type(value) is int and isinstance(default, str):
+        return str(value)
     return float(value) if type(value) is int and isinstance(default, float) else value
 
 

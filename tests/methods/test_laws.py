@@ -12,16 +12,8 @@ from heatcheck.models.architectures.bagnet import patch_side
 from heatcheck.models.architectures.bcos import explanation_mode
 from heatcheck.testing import models as toys
 from heatcheck.testing.scenes import probe_for, toy_batch
+from heatcheck.testing.zoo import brief
 from heatcheck.types import NotApplicable
-
-BRIEF = {"samples": 6, "steps": 6, "designs": 2, "baselines": 1}
-"""Small numbers for what costs time and does not matter here."""
-
-
-def brief(id: str) -> str:
-    """A method's spec with as little work as it can do."""
-    params = catalogue.find("method", id).params
-    return f"{id}({', '.join(f'{k}={v}' for k, v in BRIEF.items() if k in params)})".replace("()", "")
 
 
 def maps(spec, model, batch=None):

@@ -437,10 +437,10 @@ class Probe:
             yield index, out
 
     def _same_under(self, rules: Callable[[], R], batch: Batch, copies: int) -> None:
-        """Refuse a network that answers otherwise while rules hold; tried once, and not counted."""
+        """Refuse a network that answers otherwise while rules hold; tried once for a model, and not counted."""
         held = rules()
-        key = (f"same under {type(held).__qualname__} {batch.x.shape_key()}", 0)
-        if key in self._held:
+        key = f"{type(held).__qualname__} {batch.x.shape_key()}"
+        if key in self.model.followed:
             return
         x = batch.x.take(torch.zeros(copies, dtype=torch.long))
         leaf = self.domain.leaf(x).detach().requires_grad_()
@@ -454,7 +454,7 @@ class Probe:
                 f"cannot follow what {self.model.name} computes (a result is written in place and not returned); "
                 "try integrated_gradients or occlusion"
             )
-        self._held[key] = (None, True)
+        self.model.followed.add(key)
 
     def looks(
         self, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], read: Callable[[Inputs, Tensor], Tensor]

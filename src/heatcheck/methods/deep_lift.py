@@ -80,11 +80,8 @@ class Rescale(Rules):
     """
 
     def activation(self, name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
-        z = x.detach().requires_grad_()
-        with torch.enable_grad():
-            y = apply(z)
-            (slope,) = torch.autograd.grad(y.sum(), z)
-        return counted_as(y, x * multiplier(x, y, slope))
+        out: Tensor = _Rescaled.apply(x, apply)  # type: ignore[no-untyped-call]
+        return out
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         return counted_as(a * b, a * mean(b) + mean(a) * b)
@@ -135,8 +132,37 @@ def mean(t: Tensor) -> Tensor:
 
 def multiplier(x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
     """The change in `y` per change in `x`; its slope where `x` does not change."""
-    same = torch.isclose(x.detach(), other(x), rtol=16 * torch.finfo(x.dtype).eps, atol=1e-10)
-    return torch.where(same, slope, (y.detach() - other(y)) / (x.detach() - other(x)))
+    return torch.where(same(x.detach(), other(x)), slope, (y.detach() - other(y)) / (x.detach() - other(x)))
+
+
+def same(a: Tensor, b: Tensor) -> Tensor:
+    """Where two numbers differ by rounding at most; equal infinities do not differ."""
+    rounding = b.abs().mul_(16 * torch.finfo(b.dtype).eps).add_(1e-10)
+    return ((a - b).abs_() < rounding).logical_or_(a == b)
+
+
+class _Rescaled(torch.autograd.Function):
+    """An activation that passes back its change per change of what goes in, to the inputs; baselines need none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        y = apply(x)
+        ctx.save_for_backward(x, y)
+        ctx.apply = apply
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        x, y = ctx.saved_tensors
+        n = len(x) // 2
+        here, there, signal = x[:n], x[len(x) - n :], grads[0][:n]
+        z = here.detach().requires_grad_()
+        with torch.enable_grad():
+            (steep,) = torch.autograd.grad(ctx.apply(z), z, signal)
+        change = (y[:n] - y[len(y) - n :]).mul_(signal).div_(here - there)
+        back = torch.zeros_like(x)
+        torch.where(same(here, there), steep, change, out=back[:n])
+        return back, None
 
 
 class _As(torch.autograd.Function):
@@ -187,5 +213,4 @@ class _LargerMaximum(torch.autograd.Function):
         baselines = torch.where(change < 0, signal * change, 0)
         moved = to_maxima(own) + to_maxima(baselines.roll(n, 0)).roll(n, 0)
         way = x - other(x)
-        same = torch.isclose(x, other(x), rtol=16 * torch.finfo(x.dtype).eps, atol=1e-10)
-        return torch.where(same, to_maxima(signal), moved / way), None
+        return torch.where(same(x, other(x)), to_maxima(signal), moved / way), None

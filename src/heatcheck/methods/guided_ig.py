@@ -82,20 +82,19 @@ class GuidedIG(Method):
         """The share of its way that each feature of a sample has done when `goal` of the whole way is to be done."""
         low, high = max(goal - self.max_dist, 0.0), min(goal + self.max_dist, 1.0)
         done = done.clamp_min(low)
-        free = ((done < high) & (length > 0)).nonzero().flatten()
+        free = (done < high) & (length > 0)
         steepness = steepness.nan_to_num(nan=0.0)
         block = int(self.fraction * (len(done) - 1)) + 1
-        while len(free):
+        while count := int(free.sum()):
             missing = (length * (goal - done)).sum()
             if missing <= CLOSE:
                 break
-            flat = steepness[free]
-            bound = flat.kthvalue(min(block, len(free))).values
-            chosen = flat <= ALIKE * bound
-            moving, free = free[chosen], free[~chosen]
-            room = high - done[moving]
-            reach = (length[moving] * room).sum()
-            done[moving] = done[moving] + room * (missing / reach) if reach > missing else high
+            bound = steepness.masked_select(free).kthvalue(min(block, count)).values
+            moving = free & (steepness <= ALIKE * bound)
+            free = free & ~moving
+            room = torch.where(moving, high - done, 0)
+            reach = (length * room).sum()
+            done = done + room * (missing / reach) if reach > missing else torch.where(moving, high, done)
         return done
 
     def passes(self, shape: Shape) -> tuple[int, int]:

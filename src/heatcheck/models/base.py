@@ -58,6 +58,8 @@ class Explained(ABC):
         self.name = name
         self.domain = domain
         self.classes = classes
+        self.followed: set[str] = set()
+        """Rules, by input shape, under which the network is known to give its plain answer."""
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:

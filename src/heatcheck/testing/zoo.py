@@ -22,6 +22,7 @@ from heatcheck.models.base import Explained
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionExplained
 from heatcheck.models.vision_shim import load_timm, load_torchvision
+from heatcheck.spec import Spec
 from heatcheck.types import Inputs
 
 CLASSES = 5
@@ -78,7 +79,9 @@ def small(name: str) -> Explained:
         for weight in network.parameters():  # heads and scales that begin at zero would hide everything
             if not weight.any():
                 nn.init.normal_(weight, std=0.1)
-    return VisionExplained(network, name, preprocess=Preprocess((0.5,) * 3, (0.5,) * 3, LARGER.get(name, EDGE)))
+    return VisionExplained(
+        network, name, preprocess=Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3, size=LARGER.get(name, EDGE))
+    )
 
 
 def picture(name: str) -> Inputs:
@@ -86,6 +89,13 @@ def picture(name: str) -> Inputs:
     edge = LARGER.get(name, EDGE)
     rng = torch.Generator().manual_seed(1)
     return Inputs({"pixels": torch.randn(1, 3, edge, edge, generator=rng)})
+
+
+def brief(id: str) -> str:
+    """A method's spec with as little work as it can do."""
+    few = {"samples": 6, "steps": 6, "designs": 2}
+    params = catalogue.find("method", id).params
+    return str(Spec(id, {name: n for name, n in few.items() if name in params}))
 
 
 def table() -> dict[str, dict[str, str | None]]:
