@@ -114,3 +114,85 @@ def test_units_that_do_not_exist() -> None:
         load_profile("quik")
     with pytest.raises(SpecError, match="no profile is called"):
         load_profile("../quick")
+
+
+IDSDS = {
+    "I×G": "input_x_gradient",
+    "I×G-SG": "smoothgrad(of=input_x_gradient, samples=4, sigma=1.0, absolute=true)",
+    "IG": "integrated_gradients",
+    "IG-U": "integrated_gradients(baseline=uniform(shared=true))",
+    "IG-SG": "smoothgrad(of=integrated_gradients, samples=4, sigma=1.0, absolute=true)",
+    "I×G abs.": "input_x_gradient(post=abs)",
+    "I×G-SG abs.": "smoothgrad(post=abs, of=input_x_gradient, samples=4, sigma=1.0, absolute=true)",
+    "IG abs.": "integrated_gradients(post=abs)",
+    "IG-U abs.": "integrated_gradients(post=abs, baseline=uniform(shared=true))",
+    "IG-SG abs.": "smoothgrad(post=abs, of=integrated_gradients, samples=4, sigma=1.0, absolute=true)",
+    "IG-SG-SQ": "smoothgrad_sq(of=integrated_gradients, samples=4, sigma=1.0, absolute=true)",
+    "Saliency": "saliency(post=abs)",
+    "RISE": "rise(keep=0.1, fill=zero, shared=true)",
+    "RISE-U": "rise(keep=0.1, fill=uniform(shared=true), shared=true)",
+    "Grad-CAM": "grad_cam",
+    "Grad-CAM++": "grad_cam_pp(torchcam_compat=true)",
+    "SG-CAM++": "smooth_grad_cam_pp(torchcam_compat=true)",
+    "XGrad-CAM": "xgrad_cam",
+    "Layer-CAM": "layer_cam",
+    "Rollout": "rollout(start=1)",
+    "CheferLRP": "transformer_attribution(start=1)",
+    "B-cos": "bcos",
+    "BagNet-33": "bagnet",
+}
+M4 = {
+    "GradCAM": "grad_cam(output=prob)",
+    "IG": "integrated_gradients(output=prob, reduction=mean_abs, baseline=noise, baselines=10, quadrature=linspace_n)",
+    "SG": "smoothgrad(output=prob, reduction=mean_abs, samples=100, sigma=0.1)",
+    "GA": "generic_attribution(output=prob, start=4, head_reduce=mean_separately)",
+    "BT/H": "bt_head(output=prob, start=4)",
+    "BT/T": "bt_token(output=prob, start=4)",
+    "LIME": "lime(output=prob, post=abs, units=quickshift, fill=superpixel_mean(units=quickshift))",
+}
+METARANK = {
+    "Saliency": "saliency",
+    "Guided Backprop": "guided_backprop",
+    "Input⊙Gradient": "input_x_gradient",
+    "DeepLift": "deep_lift",
+    "Deconvolution": "deconvolution",
+    "LRP": "lrp(composite=epsilon)",
+    "Guided Grad-CAM": "guided_grad_cam",
+    "IG": "integrated_gradients",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("idsds", IDSDS, "label"), ("m4", M4, "predicted"), ("metarank", METARANK, "label")]
+)
+def test_a_papers_methods_have_its_names_and_settings(name: str, table: dict[str, str], target: str) -> None:
+    profile = load_profile(name)
+    assert profile.target == target
+    controls = [m for m in profile.methods if catalogue.find("method", parse(profile.spec(m)).id).facts["control"]]
+    assert [m for m in profile.methods if m not in controls] == list(table)
+    for label, spec in table.items():
+        assert catalogue.build("method", profile.apply("method", label)).identity() == (
+            catalogue.build("method", spec).identity()
+        )
+
+
+def test_a_papers_names_are_a_runs_labels() -> None:
+    from heatcheck.api import name_units
+
+    labelled = dict(name_units("method", load_profile("idsds").methods, "idsds"))
+    assert list(labelled) == list(IDSDS)
+    assert labelled["IG-SG"].identity() == catalogue.build("method", IDSDS["IG-SG"]).identity()
+
+
+def test_published_tables_have_the_same_names() -> None:
+    import csv
+    import os
+    from pathlib import Path
+
+    shared = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2] / "shared"))
+    path = shared / "spec" / "published" / "idsds_table4_idsds.csv"
+    if not path.exists():
+        pytest.skip("the published tables are not here")
+    with path.open(encoding="utf-8") as f:
+        names_there = [row["method"] for row in csv.DictReader(f)]
+    assert names_there == [m for m in IDSDS if m not in ("Rollout", "CheferLRP")]
