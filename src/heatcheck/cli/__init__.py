@@ -83,4 +83,6 @@ app.command("export")(folder.export)
 
 def main() -> None:
     """The `heatcheck` program."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # --threads sets those of the model; others only wait in circles
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app(prog_name="heatcheck")
