@@ -38,6 +38,8 @@ FEWER = {"samples": 64, "designs": 4}
 """What is drawn without `--full`."""
 HEAD_ONLY = {"grad_cam", "grad_cam_pp", "smooth_grad_cam_pp", "xgrad_cam", "layer_cam", "hires_cam"}
 """Methods whose backward passes go through the head alone, so that they owe little more than forwards (P4)."""
+IN_STEPS = {"guided_ig"}
+"""Methods that ask one question about each sample at a time, and the next when they have heard the answer."""
 BAR, PEER_BAR, MANY = 1.15, 1.10, 16
 """Bars P2 and P4, bar P5, and the passes per sample from which P2 counts."""
 
@@ -91,7 +93,8 @@ class Bench:
     Args:
         model: who is asked.
         batch: samples for methods that need many passes each.
-        filled: as many as fill a micro-batch, for methods that need few: they would pay for padding otherwise.
+        filled: as many as fill a micro-batch, for methods that need few, or few at a time: they would pay for padding
+            otherwise.
         numerics: the micro-batches that are best for the model.
     """
 
@@ -118,7 +121,7 @@ class Bench:
     def for_unit(self, unit: Method) -> "Bench":
         """The same with the samples that suit a method."""
         few = passes_of(unit.asks(self.shape(0)), unit.passes(self.shape(0)))[0] < MANY
-        return replace(self, batch=self.filled) if few else self
+        return replace(self, batch=self.filled) if few or unit.id in IN_STEPS else self
 
     def shape(self, i: int) -> Shape:
         """One sample as a plan sees it."""

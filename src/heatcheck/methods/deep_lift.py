@@ -132,13 +132,15 @@ def mean(t: Tensor) -> Tensor:
 
 def multiplier(x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
     """The change in `y` per change in `x`; its slope where `x` does not change."""
-    return torch.where(same(x.detach(), other(x)), slope, (y.detach() - other(y)) / (x.detach() - other(x)))
+    way, none = way_to(x.detach(), other(x))
+    return torch.where(none, slope, (y.detach() - other(y)) / way)
 
 
-def same(a: Tensor, b: Tensor) -> Tensor:
-    """Where two numbers differ by rounding at most; equal infinities do not differ."""
-    rounding = b.abs().mul_(16 * torch.finfo(b.dtype).eps).add_(1e-10)
-    return ((a - b).abs_() < rounding).logical_or_(a == b)
+def way_to(x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """The way from `start` to `x`, and where it is none, but for rounding; equal infinities are not apart."""
+    way = x - start
+    rounding = start.abs().mul_(16 * torch.finfo(x.dtype).eps).add_(1e-10)
+    return way, (way.abs() < rounding).logical_or_(x == start)
 
 
 class _Rescaled(torch.autograd.Function):
@@ -148,7 +150,7 @@ class _Rescaled(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
         y = apply(x)
         ctx.save_for_backward(x, y)
-        ctx.apply = apply
+        ctx.activation = apply
         return y
 
     @staticmethod
@@ -158,10 +160,11 @@ class _Rescaled(torch.autograd.Function):
         here, there, signal = x[:n], x[len(x) - n :], grads[0][:n]
         z = here.detach().requires_grad_()
         with torch.enable_grad():
-            (steep,) = torch.autograd.grad(ctx.apply(z), z, signal)
-        change = (y[:n] - y[len(y) - n :]).mul_(signal).div_(here - there)
+            (steep,) = torch.autograd.grad(ctx.activation(z), z, signal)
+        way, none = way_to(here, there)
+        change = (y[:n] - y[len(y) - n :]).mul_(signal).div_(way)
         back = torch.zeros_like(x)
-        torch.where(same(here, there), steep, change, out=back[:n])
+        torch.where(none, steep, change, out=back[:n])
         return back, None
 
 
@@ -212,5 +215,5 @@ class _LargerMaximum(torch.autograd.Function):
         own = torch.where(change >= 0, signal * change, 0)
         baselines = torch.where(change < 0, signal * change, 0)
         moved = to_maxima(own) + to_maxima(baselines.roll(n, 0)).roll(n, 0)
-        way = x - other(x)
-        return torch.where(same(x, other(x)), to_maxima(signal), moved / way), None
+        way, none = way_to(x, other(x))
+        return torch.where(none, to_maxima(signal), moved / way), None

@@ -32,7 +32,8 @@ class IntegratedGradients(Method):
 
     $a = (x - b) \odot \int_0^1 \partial f_t(b + \alpha (x - b)) / \partial x \, d\alpha$
 
-    Sums to $f_t(x) - f_t(b)$, up to the error of the quadrature; with several baselines, to the mean of these.
+    Sums to $f_t(x) - f_t(b)$, up to the error of the quadrature; with several baselines, to the mean of these. On
+    real networks 50 steps may leave a tenth of that unaccounted for, 200 about a hundredth.
 
     Args:
         steps: points on the line.
