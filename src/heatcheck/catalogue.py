@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from heatcheck.papers import references
 from heatcheck.spec import Spec, SpecError, parse, suggest, write
 
 KINDS = {"method": "methods", "metric": "metrics", "fill": "fills"}
@@ -85,6 +86,7 @@ class Entry:
             **facts,
             "params": {name: self.default(name) for name in self.params},
             "paper": self.note("Paper"),
+            "references": references(self.note("Paper")),
             "differs": self.note("Differs"),
             "cost": self.note("Cost per sample"),
         }
