@@ -96,5 +96,5 @@ def test_passes_are_few_and_have_no_gradient(fast, forwards):
 
 def test_other_networks_are_refused_with_the_reason():
     model = gap_linear()
-    with pytest.raises(NotApplicable, match=r"needs a BagNet, and gap_linear is a Sequential.*bagnet33@WEIGHTS"):
+    with pytest.raises(NotApplicable, match=r"needs a BagNet, and gap_linear is none.*bagnet33@WEIGHTS"):
         BagNetEvidence()(probe_for(model), toy_batch(model, 1))
