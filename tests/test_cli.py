@@ -437,7 +437,7 @@ def test_all_methods_leave_out_what_does_not_apply(explainer: None, pictures: li
     methods = [record["method"] for record in json.loads(done.stdout)]
     assert "saliency" in methods and "grad_cam" not in methods
     alone = heatcheck("explain", pictures[0], "--method", "grad_cam", "--out", out)
-    assert (alone.exit_code, alone.stderr) == (2, "error: no layers\n")
+    assert (alone.exit_code, alone.stderr) == (2, "error: grad_cam no layers\n")
 
 
 def test_texts_become_coloured_words_and_numbers_in_a_pipe(explainer: None) -> None:

@@ -120,7 +120,8 @@ def explained(
                 found.append(Explanation(item, name, aim, loaded.class_name(aim), shown, values))
         except NotApplicable as reason:
             if not lenient:
-                raise
+                told = str(reason)
+                raise NotApplicable(told if told.startswith(name.partition("(")[0]) else f"{name} {told}") from None
             note(f"skipped {name}: {reason}", quiet=quiet)
     return sorted(found, key=lambda e: items.index(e.input))
 

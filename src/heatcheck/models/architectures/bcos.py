@@ -6,6 +6,7 @@ For evaluation only: batch norm uses its running variance.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -84,7 +85,7 @@ class BatchNormUncentered2d(nn.BatchNorm2d):
         return x * scale[:, None, None]
 
 
-class BcosNet(nn.Module):
+class BcosNet(nn.Module, ABC):
     """What all B-cos networks share: the six channels in front, and the head.
 
     Args:
@@ -96,9 +97,9 @@ class BcosNet(nn.Module):
         self.encode = AddInverse()
         self.logit_bias = -math.log(classes - 1)
 
+    @abstractmethod
     def class_maps(self, x: Float[Tensor, "b 6 h w"]) -> Float[Tensor, "b n i j"]:
         """The evidence for each class at each place."""
-        raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b n"]:
         return self.class_maps(self.encode(x)).mean((2, 3)) + self.logit_bias
