@@ -277,7 +277,7 @@ test_a_third_party_gets_readable_cases = contract_tests("input_x_gradient")
 
 
 def test_skips_carry_their_reasons():
-    assert "reference:mask" in skipped_checks(catalogue.build("metric", "synscore"))["check_direction"]
+    assert "reference" in skipped_checks(catalogue.build("metric", "synscore"))["check_direction"]
     assert skipped_checks(catalogue.build("metric", "sds")) == {}
     (case,) = [c for c in contract_cases(catalogue.build("metric", "synscore")) if c.id == "synscore-direction"]
     assert case.marks[0].name == "skip"

@@ -28,6 +28,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 FAMILIES = ("gradient", "relevance", "cam", "attention", "perturbation", "intrinsic", "own", "control")
 """Kinds of methods, in the order of lists; those of one's own are `own` where they say nothing."""
+METRIC_FAMILIES = ("curve", "deletion", "imputation", "reference", "sanity", "form", "composite", "own")
+"""Kinds of metrics, likewise."""
 
 UNITS: dict[str, dict[str, Any]] = {
     "pixel": {"form": "pixel", "on": ("image",), "summary": "Each pixel alone."},
@@ -177,6 +179,11 @@ def find(kind: str, id: str) -> Entry:
 def methods_by_family() -> list[Entry]:
     """Every method there is, kin beside kin."""
     return sorted(entries("method").values(), key=lambda e: FAMILIES.index(e.facts["family"]))
+
+
+def metrics_by_family() -> list[Entry]:
+    """Every metric there is, kin beside kin."""
+    return sorted(entries("metric").values(), key=lambda e: METRIC_FAMILIES.index(e.facts["family"]))
 
 
 def unit_class(kind: str, id: str) -> Any:

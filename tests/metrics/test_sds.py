@@ -9,6 +9,16 @@ from scipy import stats
 
 from heatcheck.spec import SpecError
 
+MUTANTS = (
+    ("metrics/sds.py", "value[:, i] = spearman(", "value[:, i] = -spearman("),
+    (
+        "metrics/sds.py",
+        ".reshape(len(batch), units.width).read(self.output)",
+        '.reshape(len(batch), units.width).read("prob")',
+    ),
+    ("metrics/sds.py", "value.nan_to_num(0.0)", "value"),
+)
+
 
 def slow_sds(toys, model, batch, row, heat, cells):
     """IDSDS's `single_deletion_protocol`, one cell at a time."""

@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 COLUMNS = {
     Kind.METHODS: ("id", "family", "on", "uses", "summary"),
-    Kind.METRICS: ("id", "on", "better", "within", "summary"),
+    Kind.METRICS: ("id", "family", "on", "better", "within", "summary"),
     Kind.MODELS: ("form", "modality", "about"),
     Kind.DATA: ("form", "modality", "about"),
     Kind.FILLS: ("id", "on", "summary"),
@@ -64,8 +64,10 @@ def records(what: Kind) -> list[dict[str, Any]]:
     """Everything of one kind, as it declares itself."""
     if what is Kind.METHODS:
         return [entry.record() for entry in catalogue.methods_by_family()]
-    if what in (Kind.METRICS, Kind.FILLS):
-        return [entry.record() for entry in catalogue.entries(what.removesuffix("s")).values()]
+    if what is Kind.METRICS:
+        return [entry.record() for entry in catalogue.metrics_by_family()]
+    if what is Kind.FILLS:
+        return [entry.record() for entry in catalogue.entries("fill").values()]
     if what is Kind.UNITS:
         return [{"id": id, **facts} for id, facts in catalogue.UNITS.items()]
     if what is Kind.PROFILES:

@@ -13,7 +13,7 @@ from torch import Tensor
 from heatcheck.domain.base import Domain, Units
 from heatcheck.engine.plan import Ask, Shape
 from heatcheck.engine.probe import Probe
-from heatcheck.types import OK, Attribution, Batch, NotApplicable, Scores
+from heatcheck.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores
 from heatcheck.unit import Unit, declare
 
 T = TypeVar("T", bound=type)
@@ -24,6 +24,7 @@ def metric(
     id: str,
     *,
     better: str,
+    family: str = "own",
     within: tuple[int | float | None, int | float | None] = (None, None),
     on: tuple[str, ...] = ("image", "text"),
     needs: tuple[str, ...] = (),
@@ -35,16 +36,28 @@ def metric(
     Args:
         id: its name everywhere.
         better: `higher` or `lower`.
+        family: what it asks: `curve` and `deletion` delete, `imputation` deletes with care, `reference` compares with
+            a truth that is given, `sanity` asks whether the map depends on what it should, `form` looks at the map
+            alone, `composite` adds up others; those of one's own are `own` where they say nothing.
         within: the range its scores lie in with its default parameters; None for no bound.
         on: modalities it exists for.
-        needs: what must be there besides inputs and maps: `reference:mask`, `models`, `method`, `weights`, `label`.
+        needs: what must be there besides inputs and maps: `reference:mask` (or another kind), `models` (more than one),
+            `method` (to explain again), `weights` (to change), `label`, `sign` (maps that can speak against a class).
         invariant: claims that `heatcheck.testing.check_metric` verifies: `monotone` (any increasing change of the
-            map), `scale` (positive factors), `sign` (negation), `shift` (an added constant).
+            map), `scale` (positive factors), `sign` (negation), `shift` (an added constant), `map` (any map at all:
+            it measures the model).
         version: raised whenever its results change.
     """
     if better not in (HIGHER, LOWER):
         raise ValueError(f"better={better!r} must be higher or lower")
-    facts = {"better": better, "within": within, "on": on, "needs": needs, "invariant": invariant}
+    facts = {
+        "better": better,
+        "family": family,
+        "within": within,
+        "on": on,
+        "needs": needs,
+        "invariant": invariant,
+    }
     return declare("metric", id, version, facts)
 
 
@@ -161,12 +174,15 @@ class Metric(Unit, ABC):
         """Score a batch. A map that failed keeps its own status; a score that is not finite is never a number."""
         unit = self.resolve(probe.domain)
         unit.check_needs(batch)
+        unit.check_records(batch, maps)
         return unit.settled(unit.score(probe, batch, maps), maps)
 
     @final
     def across(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
         """Score several models against each other, with the same care for statuses as a call on one."""
         unit = self.resolve(next(iter(maps.values())).domain)
+        for model, own in maps.items():
+            unit.check_records(batches[model], own)
         return {model: unit.settled(s, maps[model]) for model, s in unit.score_models(batches, maps).items()}
 
     def settled(self, scores: Scores, maps: Maps) -> Scores:
@@ -177,8 +193,8 @@ class Metric(Unit, ABC):
             for row in torch.isfinite(scores.value).tolist()
         ]
         status = tuple(
-            first_problem(own, needs, mine, last)
-            for own, mine, last in zip(maps.status, scores.status, finite, strict=True)
+            first_problem(own, [self.misfit(a)] * len(needs), needs, mine, last)
+            for a, own, mine, last in zip(maps.items, maps.status, scores.status, finite, strict=True)
         )
         value = torch.where(_ok(status), scores.value.double(), torch.nan)
         curve = None if scores.curve is None else torch.where(_ok(maps.status)[..., None], scores.curve, torch.nan)
@@ -223,6 +239,24 @@ class Metric(Unit, ABC):
     def wants_label(self) -> bool:
         """Whether it compares the model's answers with the sample's label."""
         return "label" in self.facts["needs"] or self.params().get("output") == "accuracy"
+
+    def misfit(self, a: Attribution) -> str:
+        """`ok`, or why these maps, by their own record, are not what the metric can score."""
+        if "sign" in self.facts["needs"] and not a.signed:
+            return f"skipped: {self.id} needs maps that can speak against a class, and those of {a.method} cannot"
+        return OK
+
+    def check_records(self, batch: Batch, maps: Maps) -> None:
+        """Refuse maps of another class than the one asked about, and NotApplicable where no map fits the metric."""
+        for a in maps.items:
+            if a.target is not None and not torch.equal(a.target, batch.target):
+                raise HeatcheckError(
+                    f"the maps of {a.method} explain the classes {a.target.tolist()}, but {self.id} would ask about "
+                    f"{batch.target.tolist()}; explain the classes that are to be scored"
+                )
+        reasons = [self.misfit(a) for a in maps.items]
+        if reasons and OK not in reasons:
+            raise NotApplicable(reasons[0].removeprefix("skipped: "))
 
     def check_needs(self, batch: Batch) -> None:
         """Raise NotApplicable, naming what is missing, where no sample has what the metric needs."""

@@ -18,7 +18,7 @@ from heatcheck.metrics.curves import by_relevance, counts, mirrored, relevance_p
 from heatcheck.types import OK, Batch, NotApplicable, Scores
 
 
-@metric("ids", better="higher", within=(0, 1), invariant=("monotone", "scale", "shift"))
+@metric("ids", family="curve", better="higher", within=(0, 1), invariant=("monotone", "scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IncrementalDeletion(Metric):
     r"""How long does the class survive while the least relevant units are deleted first?

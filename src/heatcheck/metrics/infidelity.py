@@ -17,7 +17,7 @@ from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.types import Batch, NotApplicable, Scores
 
 
-@metric("infidelity", better="lower", within=(0, None), invariant=("scale", "sign"))
+@metric("infidelity", family="deletion", better="lower", within=(0, None), invariant=("scale", "sign"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Infidelity(Metric):
     r"""How well does the map's sum over a window predict what deleting the window costs?

@@ -14,7 +14,7 @@ from heatcheck.spec import SpecError
 from heatcheck.types import Batch, Scores, digest_of
 
 
-@metric("mprt", better="lower", within=(-1, 1), needs=("method", "weights"), invariant=("scale",))
+@metric("mprt", family="sanity", better="lower", within=(-1, 1), needs=("method", "weights"), invariant=("scale",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Randomisation(Metric):
     r"""Does the map change when the weights it explains are replaced by noise?

@@ -13,7 +13,7 @@ from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.types import OK, Batch, NotApplicable, Scores
 
 
-@metric("pscore", better="higher", within=(-1, 1), needs=("models",))
+@metric("pscore", family="reference", better="higher", within=(-1, 1), needs=("models",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PseudoTruth(Metric):
     r"""Does a model's map look like the average map of all models under the same method?

@@ -65,7 +65,7 @@ class Removal(Metric):
         )
 
 
-@metric("morf", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@metric("morf", family="curve", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MoRF(Removal):
     r"""How much does the output fall while the most relevant units are deleted first?
@@ -94,7 +94,7 @@ class MoRF(Removal):
         return self.scores(probe, batch, self.drop(curve), curve)
 
 
-@metric("lerf", better="lower", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@metric("lerf", family="curve", better="lower", within=(-1, 1), invariant=("monotone", "scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LeRF(Removal):
     r"""How much does the output fall while the least relevant units are deleted first?
@@ -120,7 +120,7 @@ class LeRF(Removal):
         return self.scores(probe, batch, self.drop(curve), curve)
 
 
-@metric("abpc", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@metric("abpc", family="curve", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ABPC(Removal):
     r"""The area between the two perturbation curves: MoRF − LeRF.

@@ -13,7 +13,7 @@ from heatcheck.metrics.curves import spearman
 from heatcheck.types import Batch, Scores
 
 
-@metric("sds", better="higher", within=(-1, 1), invariant=("scale", "shift"))
+@metric("sds", family="deletion", better="higher", within=(-1, 1), invariant=("scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SingleDeletion(Metric):
     r"""Do the units that matter most to the map matter most to the model, when each is deleted alone?

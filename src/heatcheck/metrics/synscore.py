@@ -14,7 +14,14 @@ from heatcheck.metrics.curves import average_ranks
 from heatcheck.types import OK, Batch, Scores
 
 
-@metric("synscore", better="higher", within=(0, 1), needs=("reference:mask",), invariant=("monotone", "scale", "shift"))
+@metric(
+    "synscore",
+    family="reference",
+    better="higher",
+    within=(0, 1),
+    needs=("reference:mask",),
+    invariant=("monotone", "scale", "shift"),
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SyntheticTruth(Metric):
     """How well does the map separate the sites that decide the class from the others?

@@ -16,8 +16,10 @@ from heatcheck.testing.method_checks import Models, claims, rebuilds, refusal
 from heatcheck.testing.models import Toy
 from heatcheck.testing.scenes import changed_maps, probe_for, take_maps, toy_batch, toy_maps
 from heatcheck.testing.watch import global_randomness, global_seed, unchanged
-from heatcheck.types import OK, Batch, Scores
+from heatcheck.types import OK, Batch, HeatcheckError, Scores
 
+FAITHFUL = ("curve", "deletion", "imputation", "own")
+"""Families of metrics that ask what deletions cost, so that the true map must win."""
 KINDS = ("oracle", "random", "random-b", "anti_oracle")
 EXPLAINERS = ("saliency", "input_x_gradient")
 """Methods whose maps are scored where a metric explains again; one gradient each."""
@@ -293,6 +295,29 @@ def _refuses(metric: Metric, model: Toy, batch: Batch, maps: Maps, word: str) ->
     assert word in reason, f"{metric.name} does not apply, but its reason does not name {word!r}: {reason}"
 
 
+def check_records_respected(metric: Metric, models: Models | None = None) -> None:
+    """Maps of another class are refused; maps without a sign are skipped where a sign is needed."""
+    for scene in scenes(metric, models, 2):
+        wrong = [replace(a, target=scene.batch.target + 1) for a in scene.maps.items]
+        other = Maps(wrong, scene.maps.domain, scene.batch, scene.maps.explainers)
+        reason = _error(scene.with_maps(other).scores)
+        assert reason is not None, f"{scene.who} scored maps of another class than the one it asks about"
+        assert "explain the classes" in reason, f"{scene.who} refuses maps of another class with: {reason}"
+        if "sign" in needs(metric):
+            first = replace(scene.maps.items[0], signed=False)
+            mixed = Maps([first, *scene.maps.items[1:]], scene.maps.domain, scene.batch, scene.maps.explainers)
+            status = scene.with_maps(mixed).scores().status[0]
+            assert all(s.startswith("skipped: ") for s in status), f"{scene.who} scored maps without a sign: {status}"
+
+
+def _error(run: Callable[[], object]) -> str | None:
+    try:
+        run()
+    except HeatcheckError as problem:
+        return str(problem)
+    return None
+
+
 def check_repr_rebuilds(metric: Metric, models: Models | None = None) -> None:
     """A metric's name, as given and as resolved, builds an equal metric."""
     rebuilds("metric", metric)
@@ -344,6 +369,13 @@ def _near(a: Tensor, b: Tensor, who: str, what: str) -> None:
         raise AssertionError(f"{who}: {what}; {a.tolist()} instead of {b.tolist()}")
 
 
+def check_map_invariant(metric: Metric, models: Models | None = None) -> None:
+    """`map`: every map gets the same score."""
+    for scene in scenes(metric, models):
+        value = scene.scores().value
+        _near(value, value[:1].expand_as(value), scene.who, "claims to measure the model alone, but maps differ")
+
+
 def check_monotone_invariant(metric: Metric, models: Models | None = None) -> None:
     """`monotone`: any increasing change of the map leaves the score."""
     _invariance(lambda a: a**3 + a, "increasing changes of the map")(metric, models)
@@ -377,10 +409,12 @@ GENERAL = (
     check_global_rng_untouched,
     check_passes_predicted,
     check_reasoned_skip,
+    check_records_respected,
     check_repr_rebuilds,
     check_direction,
 )
 CLAIMED = {
+    "map": check_map_invariant,
     "monotone": check_monotone_invariant,
     "scale": check_scale_invariant,
     "sign": check_sign_invariant,
@@ -407,7 +441,11 @@ def metric_skips(metric: Metric) -> dict[str, str]:
     again = [
         m.name for m in metric_models() if claims(metric, m) and explains_again(metric.resolve(m.domain), _shape_of(m))
     ]
-    if beyond:
+    if "map" in metric.facts["invariant"]:
+        skips["check_direction"] = "measures the model: all maps score alike"
+    elif metric.facts["family"] not in FAITHFUL:
+        skips["check_direction"] = f"a metric of {metric.facts['family']}: it does not ask what deletions cost"
+    elif beyond:
         skips["check_direction"] = f"needs {', '.join(beyond)}: the truth of deletions is not what it measures"
     elif again:
         skips["check_direction"] = "explains again: no method of this size knows the true map"
