@@ -123,7 +123,7 @@ class Benchmark:
             load_plugin(path)
         profile = load_profile(self.profile)
         methods = list(profile.methods if self.methods is None else self.methods)
-        metrics = list(profile.metrics if self.metrics is None else self.metrics)
+        metrics = with_parts(list(profile.metrics if self.metrics is None else self.metrics), self.profile)
         models = label_models(self.models)
         data_key = f"data {samples}"
         if data_key not in self._loaded:
@@ -166,6 +166,18 @@ class Benchmark:
             record=record,
             remote=remote if portable and all(known_elsewhere(u, self.plugins) for u in units) else None,
         )
+
+
+def with_parts(metrics: list[Any], profile: str) -> list[Any]:
+    """The metrics, and before those that add up others the parts that are not there."""
+    built = [unit for _, unit in name_units("metric", metrics, profile)]
+    known = {unit.id for unit in built}
+    complete: list[Any] = []
+    for written, unit in zip(metrics, built, strict=True):
+        lacking = [part for part in unit.parts if part not in known] if unit.composite else []
+        known.update(lacking)
+        complete += [*lacking, written]
+    return complete
 
 
 def setup_from_remote(hello: Mapping[str, Any]) -> Setup:

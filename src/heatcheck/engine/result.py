@@ -9,7 +9,7 @@ import torch
 
 from heatcheck.engine.store import At, Store, map_row, score_row
 from heatcheck.engine.task import choose_target
-from heatcheck.types import OK, HeatcheckError
+from heatcheck.types import OK, HeatcheckError, Scores
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,24 +55,75 @@ class Result:
     def _cells(self) -> "Any":
         seed, data = self.manifest["seed"], self.manifest["data"]["name"]
         for model in self.manifest["models"]:
-            methods = {m["label"]: m["digest"] for m in model["methods"]}
-            metrics = {m["label"]: m["digest"] for m in model["metrics"]}
-            for sample in self.manifest["samples"]:
-                record, problem = self._record(model["identity"], sample)
-                for method in (m["label"] for m in self.manifest["methods"]):
+            methods, _ = self._digests[model["name"]]
+            sums = self._sums(model)
+            for row, sample in enumerate(self.manifest["samples"]):
+                record, _ = self._record(model["identity"], sample)
+                for column, method in enumerate(m["label"] for m in self.manifest["methods"]):
                     cost = self.store.costs.get((model["identity"], seed, methods.get(method, "")), {})
                     price = cost.get(map_row(record), {}) if record else {}
                     for metric in (m["label"] for m in self.manifest["metrics"]):
-                        reason = model["skipped"].get(method) or model["skipped"].get(metric)
-                        score, status = None, f"skipped: {reason}" if reason else problem
-                        if status is None:
-                            key = (model["identity"], seed, methods[method], metrics[metric])
-                            score, status = self._score(key, record)
+                        if metric in sums:
+                            value, status = float(sums[metric].value[column, row]), sums[metric].status[column][row]
+                            score = value if status == OK else None
+                        else:
+                            score, status = self._cell(model, sample, method, metric)
                         yield (
                             self.name, model["name"], data, sample["name"], record["target"] if record else None,
                             method, metric, score, status,
                             price.get("seconds"), price.get("forwards"), price.get("backwards"),
                         )  # fmt: skip
+
+    def _cell(
+        self, model: dict[str, Any], sample: dict[str, Any], method: str, metric: str
+    ) -> tuple[float | None, str]:
+        """One score, or why there is none."""
+        record, problem = self._record(model["identity"], sample)
+        reason = model["skipped"].get(method) or model["skipped"].get(metric)
+        if reason or problem:
+            return None, f"skipped: {reason}" if reason else str(problem)
+        methods, metrics = self._digests[model["name"]]
+        return self._score((model["identity"], self.manifest["seed"], methods[method], metrics[metric]), record)
+
+    @cached_property
+    def _digests(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+        """What each model's methods and metrics are filed under, by their labels."""
+        return {
+            model["name"]: (
+                {u["label"]: u["digest"] for u in model["methods"]},
+                {u["label"]: u["digest"] for u in model["metrics"]},
+            )
+            for model in self.manifest["models"]
+        }
+
+    def _sums(self, model: dict[str, Any]) -> dict[str, Scores]:
+        """A model's scores under the metrics that add up others; of two with one id, the first is added."""
+        found = {}
+        for label, unit in self._composites.items():
+            labels: dict[str, str] = {}
+            for m in self.manifest["metrics"]:
+                labels.setdefault(m["id"], m["label"])
+            parts = {id: self._scores(model, labels[id]) for id in unit.parts}
+            found[label] = unit.combine(parts, [not m["control"] for m in self.manifest["methods"]])
+        return found
+
+    def _scores(self, model: dict[str, Any], metric: str) -> Scores:
+        cells = [
+            [self._cell(model, sample, method["label"], metric) for sample in self.manifest["samples"]]
+            for method in self.manifest["methods"]
+        ]
+        value = torch.tensor(
+            [[torch.nan if v is None else v for v, _ in row] for row in cells], dtype=torch.float64
+        ).reshape(len(cells), len(self.manifest["samples"]))
+        return Scores(value, tuple(tuple(status for _, status in row) for row in cells))
+
+    @cached_property
+    def _composites(self) -> dict[str, Any]:
+        """The run's metrics that add up others, by label; empty, and nothing built, where there are none."""
+        from heatcheck import catalogue
+
+        known = {m["label"]: m["name"] for m in self.manifest["metrics"] if m.get("family") == "composite"}
+        return {label: catalogue.build("metric", name) for label, name in known.items()}
 
     def _record(self, model: str, sample: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
         """A sample's record under this run's target, or why it has none."""

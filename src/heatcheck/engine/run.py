@@ -92,7 +92,7 @@ def make_work(setup: Setup, model: Explained, maps: str) -> tuple[Work, tuple[Na
     methods = tuple(m for m in methods if m.label not in refused)
     metrics, no_metric = named_units(setup.metrics, model)
     gallery = frozenset([s.digest for s in setup.data if not s.problem][:GALLERY])
-    own = tuple(m for m in metrics if not m.unit.across_models)
+    own = tuple(m for m in metrics if not m.unit.across_models and not m.unit.composite)
     everyone = sorted(m.identity for m in setup.models.values())
     shared = tuple(
         replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in metrics if m.unit.across_models
@@ -319,7 +319,7 @@ def unit_record(named: Named) -> dict[str, Any]:
 
 def unit_facts(label: str, unit: Any) -> dict[str, Any]:
     """What a report says about a unit."""
-    return {**catalogue.find(unit.kind, unit.id).record(), "label": label, "name": unit.name}
+    return {**catalogue.find(type(unit).kind, unit.id).record(), "label": label, "name": unit.name}
 
 
 def peak_bytes() -> int:

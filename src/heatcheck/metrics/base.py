@@ -164,6 +164,7 @@ class Metric(Unit, ABC):
     """A faithfulness metric: one score per method and sample, never a mean."""
 
     across_models: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
 
     @abstractmethod
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
@@ -263,6 +264,23 @@ class Metric(Unit, ABC):
         reasons = self.missing(batch)
         if reasons and reasons[0] and all(reasons):
             raise NotApplicable(reasons[0])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Composite(Metric):
+    """A metric that adds up what others found, whenever a run is read; a run that asks for it measures its parts."""
+
+    composite: ClassVar[bool] = True
+    parts: ClassVar[Mapping[str, float]]
+    """The metrics it is made of, by id, and the sign of each."""
+
+    @abstractmethod
+    def combine(self, found: Mapping[str, Scores], real: Sequence[bool]) -> Scores:
+        """One model's scores from those of all parts; `real` says which methods are no controls."""
+
+    @final
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        raise NotApplicable(f"{self.id} adds up {', '.join(self.parts)} when a run is read; score these")
 
 
 def first_problem(*statuses: Sequence[str]) -> tuple[str, ...]:
