@@ -91,6 +91,13 @@ class Inputs:
             {k: v[rows] if isinstance(rows, slice) else v.index_select(0, rows) for k, v in self.tensors.items()}
         )
 
+    def view_of(self, rows: Int[Tensor, " n"]) -> "Inputs":
+        """The given rows, to be read only: where all are one row, it is not copied."""
+        first = int(rows[0])
+        if bool((rows != first).any()):
+            return self.take(rows)
+        return Inputs({k: v[first : first + 1].expand(len(rows), *v.shape[1:]) for k, v in self.tensors.items()})
+
     def replace(self, **tensors: Tensor) -> "Inputs":
         """The same inputs with some tensors exchanged or added."""
         return Inputs({**self.tensors, **tensors})

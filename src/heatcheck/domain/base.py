@@ -134,8 +134,12 @@ class Domain(ABC):
 
     modality: ClassVar[Modality]
     roles: ClassVar[Mapping[str, str]]
-    """What a role (`site`, `cell`, `patch`, `segment`) is called here, so that defaults fit every modality."""
+    """What a role (`site`, `cell`, `patch`, `segment`, `region`) is called here, so that defaults fit every modality."""
     default_fill: ClassVar[str]
+    insertion_fill: ClassVar[str]
+    """What units are inserted into, where a metric inserts."""
+    inclusive_percentiles: ClassVar[bool] = False
+    """Whether M4's percentile sets hold the percentile itself."""
 
     @abstractmethod
     def shape(self, x: Inputs) -> tuple[int, int]:
@@ -156,6 +160,10 @@ class Domain(ABC):
     @abstractmethod
     def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
         """Sites that may be deleted at all."""
+
+    def fixed(self, x: Inputs) -> Bool[Tensor, "b s"] | None:
+        """Sites that are never deleted; None where all of them may go."""
+        return ~self.deletable(x)
 
     @abstractmethod
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
@@ -206,8 +214,9 @@ class Domain(ABC):
 
     def delete(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
         """Replace what is not kept by the fully deleted input; special sites always stay."""
-        fixed = ~self.deletable(x)
-        keep = keep | fixed if keep.dtype == torch.bool else torch.where(fixed, torch.ones_like(keep), keep)
+        fixed = self.fixed(x)
+        if fixed is not None:
+            keep = keep | fixed if keep.dtype == torch.bool else torch.where(fixed, torch.ones_like(keep), keep)
         return self.mix(x, keep, full)
 
     def unknown_units(self, kind: str, known: str) -> NotApplicable:

@@ -29,8 +29,10 @@ class ImageDomain(Domain):
         "cell": "grid(4)",
         "patch": "grid(8)",
         "segment": "slic(50)",
+        "region": "slic(100)",
     }
     default_fill: ClassVar[str] = "zero"
+    insertion_fill: ClassVar[str] = "blur(kernel=11, sigma=5.0)"
 
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -51,6 +53,9 @@ class ImageDomain(Domain):
     def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
         h, w = self.shape(x)
         return torch.ones(1, 1, dtype=torch.bool).expand(len(x), h * w)
+
+    def fixed(self, x: Inputs) -> None:
+        return None
 
     def normalise(self, colour: float, x: Inputs) -> Float[Tensor, "1 c 1 1"]:
         """A grey level in [0, 1] as the model's preprocessing would hand it over."""

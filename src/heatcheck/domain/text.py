@@ -28,8 +28,16 @@ class TextDomain(Domain):
     """
 
     modality: ClassVar[Modality] = Modality.TEXT
-    roles: ClassVar[Mapping[str, str]] = {"site": "token", "cell": "token", "patch": "token", "segment": "word"}
+    roles: ClassVar[Mapping[str, str]] = {
+        "site": "token",
+        "cell": "token",
+        "patch": "token",
+        "segment": "word",
+        "region": "word",
+    }
     default_fill: ClassVar[str] = "pad"
+    insertion_fill: ClassVar[str] = "pad"
+    inclusive_percentiles: ClassVar[bool] = True
 
     embed: Callable[[Tensor], Tensor] = field(compare=False)
     pad: int | None = None

@@ -166,7 +166,7 @@ class Probe:
         """Answer every question, asking the model only those that were never asked of these samples."""
         filler: Fill = catalogue.build("fill", fill)
         full = self._once(f"full {filler.name}", batch, lambda: filler.full(self.domain, batch))
-        fixed = ~self.domain.deletable(batch.x)
+        fixed = self.domain.fixed(batch.x)
         how = canonical([filler.identity(), batch.streams.seed if filler.random else None]).encode()
         memo = {} if batch.altered else self.memo
         keys: list[bytes] = []
@@ -175,9 +175,11 @@ class Probe:
         for start in range(0, n, BLOCK):
             index = torch.arange(start, min(start + BLOCK, n))
             rows = masks.rows[index]
-            keep = masks.keep(index) | fixed[rows]
-            for row, mask, packed in zip(rows.tolist(), keep, np.packbits(keep.numpy(), axis=1), strict=True):
-                key = self._key(batch, row, how, packed.tobytes(), bool(mask.all()))
+            keep = masks.keep(index) if fixed is None else masks.keep(index) | fixed[rows]
+            everything = np.packbits(np.ones(keep.shape[1], dtype=bool)).tobytes()
+            for row, mask, bits in zip(rows.tolist(), keep, np.packbits(keep.numpy(), axis=1), strict=True):
+                packed = bits.tobytes()
+                key = self._key(batch, row, how, packed, packed == everything)
                 keys.append(key)
                 if key not in memo and key not in waiting:
                     waiting[key] = (row, mask)
@@ -201,7 +203,7 @@ class Probe:
         keys = list(waiting)[: self.numerics.forward]
         rows = torch.tensor([waiting[k][0] for k in keys])
         keep = torch.stack([waiting[k][1] for k in keys])
-        x = filler.erase(self.domain, batch.x.take(rows), keep, full.take(rows))
+        x = filler.erase(self.domain, batch.x.view_of(rows), keep, full.view_of(rows))
         logits = self.logits(x)
         for key, row in zip(keys, Answers.compress(logits, batch.target[rows]).numpy(), strict=True):
             memo[key] = row
@@ -469,8 +471,8 @@ class Probe:
         self.spent.asked += len(rows)
         yield from self._calls(len(rows), make, run, "forward")
 
-    def randomised(self, layer: str, seed: int) -> "Probe":
-        """A probe on a copy of the model whose layer has random weights; spends on this probe's account."""
+    def randomised(self, layer: str | Sequence[str], seed: int) -> "Probe":
+        """A probe on a copy of the model with random weights in some layers; spends on this probe's account."""
         return Probe(self.model.randomised(layer, seed), self.numerics, tick=self.tick, spent=self.spent)
 
     def units(self, name: str, batch: Batch) -> Units:
