@@ -10,29 +10,24 @@ peers as many, unless `--full` is given.
 
 import argparse
 import json
-import statistics
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from common import Bare, clock, measure_bare, settle
+from common import Bare, Stage, attempt, clock, measure_bare, median, settle
 from peers import PEERS, Explain, Task, as_torch_comes
 from rich.console import Console
 from rich.table import Table
 
 import heatcheck as hc
 from heatcheck import catalogue
-from heatcheck.data.load import load_data
-from heatcheck.engine.numerics import SIZES, Numerics, measure
-from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.engine.plan import passes_of
 from heatcheck.engine.probe import Probe, Spent
 from heatcheck.engine.task import first_line
 from heatcheck.methods.base import Method
 from heatcheck.spec import split
-from heatcheck.types import OK, Batch, Inputs, NotApplicable, Streams
+from heatcheck.types import OK, Batch, NotApplicable
 
 FEWER = {"samples": 64, "designs": 4}
 """What is drawn without `--full`."""
@@ -81,51 +76,29 @@ class Row:
         }
 
 
-def median(values: list[float]) -> float | None:
-    """The median, if there is one."""
-    return round(statistics.median(values), 4) if values else None
-
-
 @dataclass(frozen=True)
-class Bench:
-    """A model, samples, and how it is asked.
+class Bench(Stage):
+    """A stage whose batch is for methods that need many passes each.
 
     Args:
-        model: who is asked.
-        batch: samples for methods that need many passes each.
-        filled: as many as fill a micro-batch, for methods that need few, or few at a time: they would pay for padding
-            otherwise.
-        numerics: the micro-batches that are best for the model.
+        filled: as many samples as fill a micro-batch, for methods that need few passes, or few at a time: they would
+            pay for padding otherwise.
     """
 
-    model: hc.Explained
-    batch: Batch
     filled: Batch
-    numerics: Numerics
 
     @staticmethod
     def make(model: str, data: str, samples: int) -> "Bench":
         """Load, encode, predict, and find the best micro-batches."""
-        explained = hc.load_model(model)
-        good = [s for s in load_data(data, samples=max(samples, SIZES[-1]), seed=0) if not s.problem]
-        x = Inputs.cat([explained.encode(s) for s in good])
-        numerics = measure(explained, x)
-        with torch.inference_mode():
-            target = torch.cat(
-                [explained.logits(part).argmax(1) for part in map(x.take, torch.arange(len(x)).split(1))]
-            )
-        batch = Batch(x, target.clone(), target.clone(), Streams(0, tuple(s.digest for s in good)))
-        fill = min(len(batch), max(numerics.forward, numerics.backward))
-        return Bench(explained, batch.take(range(min(samples, len(batch)))), batch.take(range(fill)), numerics)
+        stage = Stage.make(model, data, samples)
+        fill = min(len(stage.batch), max(stage.numerics.forward, stage.numerics.backward))
+        some = stage.batch.take(range(min(samples, len(stage.batch))))
+        return Bench(stage.model, some, stage.numerics, stage.batch.take(range(fill)))
 
     def for_unit(self, unit: Method) -> "Bench":
         """The same with the samples that suit a method."""
         few = passes_of(unit.asks(self.shape(0)), unit.passes(self.shape(0)))[0] < MANY
         return replace(self, batch=self.filled) if few or unit.id in IN_STEPS else self
-
-    def shape(self, i: int) -> Shape:
-        """One sample as a plan sees it."""
-        return Shape(self.model.domain, self.batch.x.take(torch.tensor([i])), self.model)
 
     def ours(self, unit: Method) -> tuple[float, float, Spent]:
         """Processor seconds, seconds outside the model, and passes of our method with a probe nobody has used."""
@@ -163,7 +136,7 @@ class Bench:
         """Peers that can be asked; for the others the row says why not."""
         for who, make in PEERS.get(unit.id, {}).items():
             task = Task(self.model, as_torch_comes(self.model), self.batch, unit, self.numerics)
-            explain = attempt(lambda make=make, task=task: make(task), who, row)
+            explain = attempt(lambda make=make, task=task: make(task), who, row.reasons)
             if explain is not None:
                 yield who, explain
 
@@ -180,22 +153,10 @@ class Bench:
             row.own.append(1000 * own / spent.forwards)
         for who, explain in list(peers.items()):
             start = clock()
-            if attempt(lambda explain=explain: (explain(),), who, row) is None:
+            if attempt(lambda explain=explain: (explain(),), who, row.reasons) is None:
                 del peers[who]
             else:
                 row.peers.setdefault(who, []).append(took / (clock() - start))
-
-
-def attempt(call: Callable[[], Any], who: str, row: Row) -> Any:
-    """What a peer gives; None, with the reason in the row, where it fails or is not installed."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            return call()
-    except ImportError as problem:
-        row.reasons[who] = f"not installed ({problem.name})"
-    except Exception as problem:
-        row.reasons[who] = f"failed: {first_line(problem)}"
-    return None
 
 
 def chosen(methods: str | None, full: bool) -> list[Method]:
