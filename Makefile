@@ -36,12 +36,16 @@ check: .venv/.dev  ## lint and types
 	$(BIN)/mypy
 
 .venv/.bench: .venv/.dev
-	$(BIN)/pip install -q --no-deps lime==0.2.0.1
+	$(BIN)/pip install -q pandas
+	$(BIN)/pip install -q --no-deps lime==0.2.0.1 quantus==0.6.0 grad-cam==1.5.7 ttach==0.0.3
 	touch $@
 
-bench: .venv/.bench  ## overhead over the bare model passes, and time against other people's methods
+bench: .venv/.bench  ## overhead over the bare model passes, and time against other people's methods and metrics
 	$(BIN)/python benchmarks/grid.py
+	$(BIN)/python benchmarks/grid.py --peers --samples 16
 	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/metrics.py --growth
 
 docs: .venv/.dev  ## pages that are written by the code
 	$(BIN)/python -m heatcheck.testing.zoo docs/architectures.md

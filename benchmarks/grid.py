@@ -1,22 +1,69 @@
 """Overhead over the bare model passes: a grid of methods × metrics, as ratios measured in one run.
 
     make bench
+    python benchmarks/grid.py --peers --samples 16
 
-Every time is a ratio to bare passes measured in the same process, so that a noisy machine hurts both sides alike.
+Every time is a ratio to bare passes measured in the same process, so that a noisy machine hurts both sides alike. With
+`--peers`, the grid of SDS, MoRF, LeRF and infidelity is scored for eight maps per picture by us, all at once, and by
+Quantus and the papers' procedures, one method and metric after the other.
 """
 
 import argparse
 import statistics
 import time
 
-from common import clock, measure_bare, settle
+from common import attempt, clock, measure_bare, median, settle
+from metric_peers import PEERS, Task, flipping, quantus
+from peers import as_torch_comes
 from rich.console import Console
 from rich.table import Table
 
 import heatcheck as hc
+from heatcheck import catalogue
 from heatcheck.engine.plan import Shape, forecast
+from heatcheck.engine.probe import Probe
 from heatcheck.engine.run import Options, prepare
 from heatcheck.engine.task import Work, run_chunk
+from heatcheck.metrics.base import Maps
+from metrics import Bench
+
+MAPS = 8
+GRID = {
+    "sds": PEERS["sds"]["IDSDS"],
+    "morf(steps=32)": quantus("PixelFlipping", flipping),
+    "lerf(steps=32)": quantus("PixelFlipping", flipping),
+    "infidelity(samples=32)": PEERS["infidelity"]["Captum"],
+}
+"""Metrics of the grid, and who scores them otherwise."""
+
+
+def compare(model: str, data: str, samples: int, repeats: int) -> None:
+    """The same grid by us and by peers, in turns."""
+    bench = Bench.make(model, data, samples, MAPS)
+    units = {spec: catalogue.build("metric", spec).resolve(bench.model.domain) for spec in GRID}
+    maps = bench.maps(units["sds"])
+    reasons: dict[str, str] = {}
+    task = {
+        s: Task(bench.model, as_torch_comes(bench.model), bench.batch, maps, u, bench.numerics)
+        for s, u in units.items()
+    }
+    peers = {s: attempt(lambda s=s: GRID[s](task[s]), s, reasons) for s in GRID}
+    ratios, spent = [], None
+    for _ in range(repeats):
+        probe, start = Probe(bench.model, bench.numerics), clock()
+        held = Maps(maps.items, maps.domain, maps.batch)
+        for unit in units.values():
+            unit(probe, bench.batch, held)
+        ours, start, spent = clock() - start, clock(), probe.spent
+        if not all(peers.values()) or not all(attempt(lambda p=p: (p(),), s, reasons) for s, p in peers.items()):
+            break
+        ratios.append((clock() - start) / ours)
+    table = Table(title=f"{', '.join(GRID)} × {MAPS} maps × {len(bench.batch)} pictures on {model}")
+    for column in ("our passes", "passes without sharing", "peers' time ÷ ours"):
+        table.add_column(column, justify="right")
+    said = "; ".join(f"{who} {why}" for who, why in reasons.items())
+    table.add_row(str(spent.forwards), str(spent.asked), said or f"{median(ratios):.2f}")
+    Console().print(table)
 
 
 def main() -> None:
@@ -25,8 +72,12 @@ def main() -> None:
     options.add_argument("--data", default="images")
     options.add_argument("--samples", type=int, default=4)
     options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--peers", action="store_true", help="the grid against Quantus and the papers' procedures")
     given = options.parse_args()
     settle()
+    if given.peers:
+        compare(given.model, given.data, given.samples, given.repeats)
+        return
     bench = hc.Benchmark(models=given.model, data=given.data, profile="quick")
     setup = bench.setup(given.samples)
     part = prepare(setup, Options(), None)[0]
