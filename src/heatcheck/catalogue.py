@@ -7,6 +7,7 @@ Units of one's own join when their module is imported.
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,8 +42,12 @@ UNITS: dict[str, dict[str, Any]] = {
     "sentence": {"form": "sentence", "on": ("text",), "summary": "The tokens of a sentence together."},
 }
 """What can be deleted together, by id; a domain makes the partition."""
-ROLES = ("site", "cell", "patch", "segment")
+ROLES = ("site", "cell", "patch", "segment", "region")
 """Units by what they are for; each domain says which ones they are there."""
+
+
+NOTES = ("Paper", "Differs", "Cost per sample")
+"""What the last lines of a docstring are called."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,9 @@ class Entry:
             return self.params[name]
 
     def note(self, title: str) -> str:
-        """What the docstring says after `Title:`, such as its paper or cost."""
-        for line in self.doc.splitlines():
-            for part in line.split("  "):
-                if part.strip().startswith(f"{title}:"):
-                    return part.strip().removeprefix(f"{title}:").strip().rstrip(".")
-        return ""
+        """What the docstring says after `Title:`, up to the next title or an empty line: its paper, its cost."""
+        found = re.search(rf"(?:^|\n|  ){title}:(.*?)(?=(?:\n|  )(?:{'|'.join(NOTES)}):|\n\n|\Z)", self.doc, re.DOTALL)
+        return " ".join(found[1].split()).rstrip(".") if found else ""
 
     def record(self) -> dict[str, Any]:
         """What `list --json` shows."""
