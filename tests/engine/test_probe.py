@@ -401,3 +401,36 @@ def test_what_was_spent_since_then():
     now.forwards += 3
     assert now.since(then) == Spent(forwards=3)
     assert then.forwards == 5
+
+
+# -- questions by name -------------------------------------------------------------------------------------------
+
+
+def test_a_named_question_is_asked_once_and_kept(model):
+    batch = toy_batch(model, 3)
+    probe = probe_for(model)
+    leaf = model.domain.leaf(batch.x).detach()
+    rows, names = torch.tensor([0, 1, 2, 0, 1]), ["half", "half", "half", "half", "third"]
+    scale = torch.tensor([2.0, 2.0, 2.0, 2.0, 3.0], dtype=leaf.dtype)
+    asked = []
+
+    def make(index):
+        asked.append(len(set(index.tolist())))
+        own = leaf[rows[index]] / scale[index].reshape(-1, *(1 for _ in leaf.shape[1:]))
+        return model.domain.with_leaf(batch.x.take(rows[index]), own)
+
+    got = probe.named(batch, rows, names, make)
+    every = torch.arange(5)
+    right = model.logits(make(every)).detach().gather(1, batch.target[rows][:, None])[:, 0]
+    torch.testing.assert_close(got.read("logit"), right, rtol=1e-12, atol=1e-12)
+    assert probe.spent.forwards == 4 and probe.spent.asked == 5
+    again = Probe(model, probe.numerics, memo=dict(probe.memo))
+    assert torch.equal(again.named(batch, rows, names, make).rows, got.rows) and again.spent.forwards == 0
+
+
+def test_named_questions_of_altered_inputs_are_not_kept(model):
+    batch = toy_batch(model, 2)
+    probe = probe_for(model)
+    other = batch.with_inputs(batch.x)
+    probe.named(other, torch.arange(2), ["a", "a"], other.x.take)
+    assert probe.memo == {} and probe.spent.forwards == 2

@@ -244,6 +244,31 @@ class Probe:
                 Answers(Answers.compress(logits, batch.target[own]), batch.target[own], batch.label[own]),
             )
 
+    def named(
+        self, batch: Batch, rows: Int[Tensor, " n"], names: Sequence[str], make: Callable[[Tensor], Inputs]
+    ) -> Answers:
+        """Answers to inputs made on the fly that do not depend on any map, stored and asked once like deletions.
+
+        Args:
+            batch: the samples that the questions are about.
+            rows: the sample of each question.
+            names: what each question is, in full: "noise 0.2, draw 3, seed 0".
+            make: inputs for the questions with the given numbers.
+        """
+        memo = {} if batch.altered else self.memo
+        keys = [
+            self._key(batch, row, b"named|", name.encode(), whole=False)
+            for row, name in zip(rows.tolist(), names, strict=True)
+        ]
+        first = {key: i for i, key in reversed(list(enumerate(keys)))}
+        new = torch.tensor([i for key, i in first.items() if key not in memo], dtype=torch.long).sort().values
+        for index, logits in self._calls(len(new), lambda i: make(new[i]), self._forward, "forward"):
+            answers = Answers.compress(logits, batch.target[rows[new[index]]]).numpy()
+            memo.update((keys[i], answer) for i, answer in zip(new[index].tolist(), answers, strict=True))
+        self.spent.asked += len(keys)
+        found = np.stack([memo[k] for k in keys]) if keys else np.empty((0, 6))
+        return Answers(torch.from_numpy(found), batch.target[rows], batch.label[rows])
+
     def gradients(
         self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
     ) -> Iterator[tuple[Tensor, Tensor]]:
