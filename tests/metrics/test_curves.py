@@ -1,5 +1,7 @@
 """Orders, deletion sets, areas and correlations, against slow definitions."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,14 @@ from heatcheck.domain.base import Units
 from heatcheck.metrics import curves
 from heatcheck.types import Streams
 
+MUTANTS = (
+    ("metrics/curves.py", "right=least_first != inclusive", "right=least_first"),
+    ("metrics/curves.py", "first = 1 if inclusive and least_first else 0", "first = 0"),
+    ("metrics/curves.py", "n + -spared // steps", "n - spared // steps"),
+    ("metrics/curves.py", "after = curve[..., 1:]", "after = curve[..., :-1]"),
+    ("metrics/curves.py", "descending=True, stable=True", "descending=True"),
+    ("metrics/curves.py", "torch.where(place < n, n - 1 - place, place)", "torch.where(place < n, n - place, place)"),
+)
 coarse = st.integers(-3, 3).map(float)
 rows = hnp.arrays(np.float64, st.integers(2, 12), elements=coarse)
 
@@ -86,6 +96,40 @@ def test_percentile_sets_are_those_of_m4(values, steps):
         assert [set(torch.nonzero(when <= k).flatten().tolist()) for k in range(steps + 1)] == sets
 
 
+def slow_text_sets(explanation, steps):
+    """InterpretDL's `PerturbationNLP` with percentiles: MoRF holds A ≥ the qth for q = 99 … 0, LeRF A ≤ it for 1 … 100."""
+    percentiles = np.percentile(explanation, np.minimum(100.0 / steps * np.arange(steps + 1), 100.0))
+    morf = [set(), *(set(np.where(explanation >= p)[0].tolist()) for p in percentiles[:-1][::-1])]
+    lerf = [set(), *(set(np.where(explanation <= p)[0].tolist()) for p in percentiles[1:])]
+    return morf, lerf
+
+
+@given(st.one_of(rows, hnp.arrays(np.float64, st.integers(1, 30), elements=st.floats(-1, 1))), st.integers(1, 25))
+def test_inclusive_percentile_sets_are_those_of_m4_for_texts(values, steps):
+    units = flat_units(len(values), width=len(values) + 2)
+    padded = torch.cat([torch.from_numpy(values), torch.zeros(2, dtype=torch.float64)])[None, None]
+    for least_first, sets in zip((False, True), slow_text_sets(values, steps), strict=True):
+        when = curves.percentile_places(padded, units, steps, least_first=least_first, inclusive=True)[0, 0]
+        assert [set(torch.nonzero(when <= k).flatten().tolist()) for k in range(steps + 1)] == sets
+        assert len(sets[-1]) == len(values)
+
+
+@given(st.integers(1, 40), st.sampled_from([1, 2, 4, 8, 16]), st.booleans(), st.booleans())
+def test_percentile_sets_of_different_values_have_known_sizes(n, steps, least_first, inclusive):
+    """Steps whose percentiles are exact in binary: others may miss a value that they should meet, in M4 as here."""
+    values = torch.arange(n, dtype=torch.float64)[None, None]
+    when = curves.percentile_places(values, flat_units(n), steps, least_first=least_first, inclusive=inclusive)
+    sizes = [int((when <= k).sum()) for k in range(steps + 1)]
+    assert sizes == curves.percentile_counts(n, steps, least_first=least_first, inclusive=inclusive)
+
+
+def test_percentile_sets_of_nothing():
+    for least_first in (False, True):
+        for inclusive in (False, True):
+            gone = curves.percentile_counts(0, 7, least_first=least_first, inclusive=inclusive)
+            assert max(gone) <= 0
+
+
 def test_percentile_sets_never_split_ties():
     """A map that is zero on half its units is never more than half deleted by MoRF; a constant one never at all."""
     values = torch.tensor([0.0] * 5 + [1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64)[None, None]
@@ -101,6 +145,28 @@ def test_the_areas_of_a_line():
     step = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     assert curves.area(step, "mean") == pytest.approx(1 / 3)
     assert curves.area(step, "trapezoid") == pytest.approx(1 / 4)
+    assert curves.area(step, "left") == pytest.approx(1 / 2)
+    assert curves.area(step, "quantus") == pytest.approx(0)
+    assert curves.area(1 - step, "quantus") == pytest.approx(1)
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(2, 12)), elements=st.floats(0, 1)))
+def test_areas_are_numpys(curve):
+    """Left Riemann sum, mean, and trapezoids of width 1/L (RISE) or of width 1 from the second point (Quantus)."""
+    points = curve.shape[1]
+
+    def trapezoids(values, dx):
+        return np.array([sum((a + b) / 2 * dx for a, b in pairwise(row)) for row in values])
+
+    expected = {
+        "mean": curve.mean(1),
+        "left": curve[:, :-1].mean(1),
+        "trapezoid": trapezoids(curve, 1 / (points - 1)),
+        "quantus": trapezoids(curve[:, 1:], 1),
+    }
+    assert set(expected) == set(curves.AREAS)
+    for rule, value in expected.items():
+        assert curves.area(torch.from_numpy(curve), rule).numpy() == pytest.approx(value, abs=1e-12)
 
 
 @given(rows)

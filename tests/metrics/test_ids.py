@@ -7,6 +7,14 @@ import torch
 from heatcheck.spec import SpecError
 from heatcheck.types import Attribution, NotApplicable
 
+MUTANTS = (
+    ("metrics/ids.py", "gone = counts(units, self.steps)[:, :-1]", "gone = counts(units, self.steps)[:, 1:]"),
+    ("metrics/ids.py", "mirrored(relevance_places(maps, units, self.ties), units)",
+     "relevance_places(maps, units, self.ties)"),
+    ("metrics/ids.py", "values = values.masked_fill(removed, torch.finfo(values.dtype).min)", "values = values"),
+    ("metrics/ids.py", "values[:, rows] = again.on(of_part).to(values.dtype)", "pass"),
+)  # fmt: skip
+
 
 def slow_ids(toys, model, batch, row, explain, steps, update):
     """IDSDS's `incremental_deletion_protocol` (ascending): one input, one step at a time."""
@@ -130,6 +138,18 @@ def test_a_fill_that_moves_tokens_cannot_be_followed(toys):
     assert toys.score("ids(fill=remove)", model, batch, maps).status == (("ok",) * 3,)
     with pytest.raises(NotApplicable, match="moves them"):
         toys.score("ids(fill=remove, update=true)", model, batch, maps)
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_it_costs_what_it_says(toys, update):
+    """`steps − 1` forwards beside the clean one; with `update`, `steps − 2` explanations more, each of one gradient."""
+    model, batch = toys.stage("image")
+    maps = toys.methods(model, batch, "input_x_gradient")
+    probe = toys.probe_on(model)
+    toys.score(f"ids(update={update})", model, batch, maps, probe)
+    explained = 30 if update else 0
+    assert probe.spent.forwards == 3 * (1 + 31 + explained)
+    assert probe.spent.backwards == 3 * explained
 
 
 def test_percentile_sets_are_not_offered(toys):

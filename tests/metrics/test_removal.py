@@ -1,10 +1,27 @@
 """MoRF, LeRF and ABPC, against the definition and against known answers."""
 
+import csv
+import os
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from heatcheck.domain import ImageDomain
+from heatcheck.models.base import TorchExplained
+from heatcheck.spec import SpecError
+
+MUTANTS = (
+    ("metrics/removal.py", "area(curve[..., :1] - curve, self.area)", "area(curve, self.area)"),
+    ("metrics/removal.py", "self.drop(most) - self.drop(least)", "self.drop(least) - self.drop(most)"),
+    ("metrics/removal.py", "mirrored(place, units) if order == LEAST else place", "place"),
+    ("metrics/removal.py", "F.pad(asked, (0, 1))", "F.pad(asked, (0, 1), value=1.0)"),
+    ("metrics/removal.py", "inclusive = probe.domain.inclusive_percentiles", "inclusive = False"),
+)
 
 
 def slow_curve(toys, model, batch, row, order, free, steps, output):
@@ -144,6 +161,144 @@ def test_percentile_compat_deletes_the_sets_of_m4(toys, spec):
                 gone = heat > q if spec == "morf" else heat < q
                 points.append(toys.ask(model, batch, i, torch.from_numpy(~gone), "prob"))
             assert got.curve[j, i].numpy() == pytest.approx(np.array(points), abs=1e-12)
+
+
+@pytest.mark.parametrize(("spec", "steps"), [("morf", 100), ("lerf", 100), ("morf", 20), ("lerf", 20)])
+def test_percentile_compat_deletes_the_sets_of_m4_for_texts(toys, spec, steps):
+    """`PerturbationNLP` with percentile=1: MoRF masks A ≥ the qth for q = 99 … 0, LeRF A ≤ it for q = 1 … 100."""
+    model = toys.words(bent=True)
+    batch = toys.sentences(model, (7, 4))
+    maps = toys.random_maps(model, batch, 2, ties=True)
+    got = toys.score(f"{spec}(steps={steps}, ties=percentile_compat)", model, batch, maps)
+    for j in range(2):
+        for i in range(2):
+            free = model.domain.deletable(batch.x)[i]
+            heat = maps.sites()[j, i]
+            thresholds = np.percentile(heat[free].numpy(), [100 / steps * q for q in range(steps + 1)])
+            points = [toys.ask(model, batch, i, torch.ones_like(free), "prob")]
+            for q in range(steps - 1, -1, -1) if spec == "morf" else range(1, steps + 1):
+                masked = heat >= thresholds[q] if spec == "morf" else heat <= thresholds[q]
+                points.append(toys.ask(model, batch, i, ~masked, "prob"))
+            assert got.curve[j, i].numpy() == pytest.approx(np.array(points), abs=1e-12)
+            assert got.value[j, i] == pytest.approx(points[0] - np.mean(points), abs=1e-12)
+    assert torch.equal(got.curve[..., -1], toys.probe_on(model).deleted(batch, "pad").read("prob").expand(2, -1))
+
+
+def coloured(toys, n=4):
+    """A bent model of pictures whose black is known, with labels that it does not always hit."""
+    model = toys.bent(3, 6)
+    model = TorchExplained(model.module(), "coloured", ImageDomain(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3)))
+    batch = toys.pictures(model, n, 3, 6)
+    label = batch.target.clone()
+    label[0] = (label[0] + 1) % 3
+    return model, type(batch)(batch.x, label, label, batch.streams)
+
+
+def blacked(model, pixels, order, count):
+    """Pixels of an order set to black before normalisation, one by one."""
+    mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (model.domain.mean, model.domain.std))
+    plain = (pixels * std + mean).clone()
+    for s in order[:count]:
+        plain[:, s // 6, s % 6] = 0
+    return ((plain - mean) / std)[None]
+
+
+@pytest.mark.parametrize(("spec", "sign"), [("morf", -1), ("lerf", 1)])
+def test_chefers_dialect(toys, spec, sign):
+    """Accuracy after blacking 10 … 90 %; the area with (0, clean accuracy) and (1, 0) at its ends."""
+    model, batch = coloured(toys)
+    maps = toys.random_maps(model, batch, 2)
+    probe = toys.probe_on(model)
+    written = f"{spec}(steps=10, fill=black, output=accuracy, area=trapezoid, end=zero)"
+    got = toys.score(written, model, batch, maps, probe)
+    assert probe.spent.forwards <= 4 * (1 + 2 * 9)
+    for j in range(2):
+        hits = np.zeros((4, 11))
+        for i in range(4):
+            order = (sign * maps.sites()[j, i]).argsort().tolist()
+            for k in range(10):
+                with torch.no_grad():
+                    out = model.module()(blacked(model, batch.x["pixels"][i], order, int(36 * (k / 10))))
+                hits[i, k] = float(out.argmax() == batch.label[i])
+        assert got.curve[j].numpy() == pytest.approx(hits)
+        accuracy = hits.mean(0)
+        area = sum((accuracy[k] + accuracy[k + 1]) / 2 * 0.1 for k in range(10))
+        assert accuracy[0] - float(got.value[j].mean()) == pytest.approx(area, abs=1e-12)
+    raw = toys.score(written.replace(spec, "deletion"), model, batch, maps, probe)
+    if spec == "morf":
+        assert float(raw.value[1].mean()) == pytest.approx(area, abs=1e-12)
+
+
+def test_quantus_dialect(toys):
+    """`PixelFlipping`: predictions after every step without the clean one, trapezoids of width 1."""
+    model, batch = coloured(toys)
+    maps = toys.random_maps(model, batch, 2)
+    per_step = 4
+    got = toys.score(f"deletion(steps={36 // per_step}, fill=black, ties=index, area=quantus)", model, batch, maps)
+    drop = toys.score(f"morf(steps={36 // per_step}, fill=black, ties=index, area=quantus)", model, batch, maps)
+    for j in range(2):
+        for i in range(4):
+            order = np.argsort(-maps.sites()[j, i].numpy(), kind="stable").tolist()
+            preds = []
+            for step in range(0, 36, per_step):
+                with torch.no_grad():
+                    out = model.module()(blacked(model, batch.x["pixels"][i], order, step + per_step))
+                preds.append(float(out.softmax(1)[0, batch.target[i]]))
+            auc = sum((a + b) / 2 for a, b in pairwise(preds))
+            assert got.value[j, i] == pytest.approx(auc, abs=1e-12)
+            clean = float(got.curve[j, i, 0])
+            assert drop.value[j, i] == pytest.approx((len(preds) - 1) * clean - auc, abs=1e-12)
+
+
+@pytest.mark.parametrize(("spec", "sign"), [("morf", -1), ("lerf", 1)])
+def test_meta_ranks_dialect(toys, spec, sign):
+    """The area under accuracy, in per cent of the removed share, is what is left of the clean accuracy."""
+    model = toys.bent(1, 6)
+    batch = toys.pictures(model, 6)
+    maps = toys.random_maps(model, batch, 1)
+    got = toys.score(f"{spec}(fill=zero, output=accuracy, area=trapezoid)", model, batch, maps)
+    accuracy = np.zeros(21)
+    for i in range(6):
+        order = (sign * maps.sites()[0, i]).argsort()
+        for k in range(21):
+            pixels = batch.x["pixels"][i].flatten().clone()
+            pixels[order[: k * 36 // 20]] = 0
+            with torch.no_grad():
+                accuracy[k] += float(model.module()(pixels[None]).argmax() == batch.label[i]) / 6
+    percent = 100 * sum((a + b) / 2 / 20 for a, b in pairwise(accuracy))
+    assert 100 * (accuracy[0] - float(got.value.mean())) == pytest.approx(percent, abs=1e-9)
+    assert 0 < percent < 100
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), rule=st.sampled_from(["mean", "trapezoid", "left"]))
+def test_raw_and_drop_form_turn_into_each_other(toys, seed, rule):
+    """X12: p − (p − area) is the area, and the same again after another turn."""
+    model, batch = toys.stage("image", n=2)
+    maps = toys.random_maps(model, batch, 2, seed=seed)
+    drop = toys.score(f"morf(steps=6, area={rule})", model, batch, maps)
+    raw = toys.score(f"deletion(steps=6, area={rule})", model, batch, maps)
+    p = drop.curve[..., 0]
+    assert torch.equal(drop.curve, raw.curve)
+    assert torch.allclose(p - drop.value, raw.value, atol=1e-14)
+    assert torch.allclose(p - (p - (p - drop.value)), raw.value, atol=1e-14)
+
+
+def test_published_rows_have_a_possible_lerf():
+    """X12: LeRF = MoRF − ABPC is at least −1 and, like MoRF, at most 1."""
+    shared = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[3] / "shared"))
+    path = shared / "spec" / "published" / "m4_table1_scores.csv"
+    if not path.exists():
+        pytest.skip("the published tables are not here")
+    with path.open(encoding="utf-8") as f:
+        rows = list(csv.DictReader(f))
+    assert rows and all(-1 <= float(r["MoRF"]) - float(r["ABPC"]) <= 1 for r in rows)
+
+
+def test_what_is_not_offered(toys):
+    for spec in ("morf(end=one)", "lerf(area=simpson)", "abpc(ties=alphabetical)", "morf(steps=0)"):
+        with pytest.raises(SpecError, match=spec.split("=")[1].rstrip(")")):
+            toys.metric(spec)
 
 
 def test_ties_decide_the_order_of_equal_units(toys):

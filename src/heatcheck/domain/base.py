@@ -197,6 +197,17 @@ class Domain(ABC):
     def display(self, x: Inputs) -> dict[str, Any]:
         """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and `special`."""
 
+    def spelled(self, x: Inputs) -> list[tuple[str, ...]]:
+        """What the sites of each input are called; nothing where their place says it all.
+
+        Two models' maps of a sample lie on the same sites only where this agrees.
+        """
+        return [()] * len(x)
+
+    def dilate(self, masks: Bool[Tensor, "n s"], x: Inputs, size: int) -> Bool[Tensor, "n s"]:
+        """Masks grown by the sites around them, within `size` rows and columns; unchanged where sites have no distance."""
+        return masks
+
     def bounds(self, x: Inputs) -> tuple[Float[Tensor, "1 ..."], Float[Tensor, "1 ..."]]:
         """The smallest and the largest value that a leaf may have, in a shape that fits it."""
         raise NotApplicable(f"needs the range of what may go in, and a {self.modality} has none")

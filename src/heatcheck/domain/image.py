@@ -137,6 +137,11 @@ class ImageDomain(Domain):
         box = torch.tensor(boxes).expand(len(x), -1, -1)
         return Windows(box, torch.ones(box.shape[:2], dtype=torch.bool), (h, w))
 
+    def dilate(self, masks: Bool[Tensor, "n s"], x: Inputs, size: int) -> Bool[Tensor, "n s"]:
+        """Masks after a maximum over `size` × `size` pixels; `size` is odd."""
+        grid = masks.reshape(len(masks), 1, *self.shape(x)).float()
+        return F.max_pool2d(grid, size, stride=1, padding=size // 2).flatten(1) > 0
+
     def layout(self, values: Float[Tensor, "b h w"], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
         h, w = self.shape(x)
         if values.shape[-2:] == (h, w):

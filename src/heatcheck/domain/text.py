@@ -87,6 +87,10 @@ class TextDomain(Domain):
         tokens = self.spell(ids) if self.spell else [str(i) for i in ids]
         return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
 
+    def spelled(self, x: Inputs) -> list[tuple[str, ...]]:
+        seen = [ids[on > 0].tolist() for ids, on in zip(x["ids"], x["attention"], strict=True)]
+        return [tuple(self.spell(ids) if self.spell else map(str, ids)) for ids in seen]
+
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         width = x["ids"].shape[1]
         free = self.deletable(x)

@@ -7,8 +7,13 @@ from torch import Tensor
 
 from heatcheck.domain.base import Units
 from heatcheck.engine.probe import Masks, Probe
-from heatcheck.metrics.base import Maps, spread_rows
-from heatcheck.types import Batch, Streams
+from heatcheck.metrics.base import Maps, spread_rows, undefined
+from heatcheck.types import Batch, Scores, Streams
+
+RANKED = ("random", "index", "reverse_index")
+"""Ways to break ties that put the units into one order."""
+AREAS = ("mean", "trapezoid", "left", "quantus")
+"""Rules for the area under a curve; see `area`."""
 
 
 def tie_breakers(streams: Streams, units: Units, ties: str) -> Int[Tensor, "b u"]:
@@ -34,13 +39,13 @@ def by_relevance(values: Float[Tensor, "m b u"], first: Int[Tensor, "b u"], unit
     return torch.empty_like(order).scatter_(-1, order, place)
 
 
-def relevance_places(maps: Maps, units: Units, ties: str) -> Int[Tensor, "m b u"]:
-    """`by_relevance` of all maps, sorted once however many metrics ask."""
+def relevance_places(maps: Maps, units: Units, ties: str, reduce: str = "sum") -> Int[Tensor, "m b u"]:
+    """`by_relevance` of all maps, summed or averaged over units; sorted once however many metrics ask."""
 
     def sort() -> Tensor:
-        return by_relevance(maps.on(units), tie_breakers(maps.batch.streams, units, ties), units)
+        return by_relevance(maps.on(units, reduce), tie_breakers(maps.batch.streams, units, ties), units)
 
-    return maps.held(f"places {units.name} {ties}", sort)
+    return maps.held(f"places {units.name} {reduce} {ties}", sort)
 
 
 def mirrored(place: Int[Tensor, "m b u"], units: Units) -> Int[Tensor, "m b u"]:
@@ -55,23 +60,37 @@ def counts(units: Units, steps: int) -> Int[Tensor, "b k"]:
 
 
 def percentile_places(
-    values: Float[Tensor, "m b u"], units: Units, steps: int, *, least_first: bool
+    values: Float[Tensor, "m b u"], units: Units, steps: int, *, least_first: bool, inclusive: bool = False
 ) -> Int[Tensor, "m b u"]:
-    """M4's own deletion sets: the first step at which each unit is gone, `steps + 1` if never.
+    """M4's own deletion sets: the first step at which each unit is gone, `steps + 1` if never. Ties are never split.
 
-    MoRF deletes values strictly above the (100 - k·100/L)th percentile at step k; LeRF those strictly below the
-    ((k - 1)·100/L)th. Ties are never split, LeRF's first step deletes nothing, and MoRF's last one spares the minimum.
+    MoRF deletes values above the (100 - k·100/L)th percentile at step k; LeRF those below the ((k - 1)·100/L)th, both
+    strictly: LeRF's first step deletes nothing, and MoRF's last one spares the minimum. `inclusive` sets, as M4 has
+    them for texts, hold the percentile itself, and LeRF's is the (k·100/L)th: both end with everything gone.
     """
     never = steps + 1
     when = torch.full(values.shape, never)
-    percentiles = [100.0 / steps * i for i in range(steps)]
+    first = 1 if inclusive and least_first else 0
+    percentiles = [min(100.0, 100.0 / steps * i) for i in range(first, first + steps)]
     for b, n in enumerate(units.count.tolist()):
         for own, out in zip(values[:, b, :n].double(), when[:, b, :n], strict=True):
             if n:
                 bounds = torch.from_numpy(np.percentile(own.numpy(), percentiles))
-                below = torch.searchsorted(bounds, own.contiguous(), right=least_first)
+                below = torch.searchsorted(bounds, own.contiguous(), right=least_first != inclusive)
                 out.copy_(below + 1 if least_first else never - below)
     return when
+
+
+def percentile_counts(n: int, steps: int, *, least_first: bool, inclusive: bool) -> list[int]:
+    """How many of `n` different values are gone at step k = 0 … L of `percentile_places`."""
+    gone = [0]
+    for k in range(1, steps + 1):
+        if least_first:
+            gone.append((n - 1) * k // steps + 1 if inclusive else -((1 - n) * (k - 1) // steps))
+        else:
+            spared = (n - 1) * (steps - k)
+            gone.append(n + -spared // steps if inclusive else n - 1 - spared // steps)
+    return gone
 
 
 def removal_curves(
@@ -97,9 +116,30 @@ def removal_curves(
     return answers.read(output).reshape(b, m, k).transpose(0, 1).contiguous()
 
 
+def curve_scores(
+    value: Float[Tensor, "m b"], curve: Float[Tensor, "m b k"], units: Units, share: tuple[float, ...]
+) -> Scores:
+    """Scores with their curves; undefined where there is nothing to delete."""
+    there = (units.count > 0).expand(value.shape)
+    return undefined(value, there, f"there is no {units.name} to delete", curve=curve, share=share)
+
+
 def area(curve: Float[Tensor, "... k"], rule: str) -> Float[Tensor, "..."]:
-    """Area under a curve over [0, 1]: the plain mean of its points, ends included, or the `trapezoid` rule."""
-    return trapezoid(curve) if rule == "trapezoid" else curve.mean(-1)
+    """Area under a curve over [0, 1].
+
+    Args:
+        curve: the points, evenly spaced.
+        rule: the plain `mean` of all points; the `trapezoid` rule; `left`, the mean of all but the last; `quantus`,
+            the trapezoid rule with steps of length one and without the first point, which grows with their number.
+    """
+    if rule == "trapezoid":
+        return trapezoid(curve)
+    if rule == "left":
+        return curve[..., :-1].contiguous().mean(-1)
+    if rule == "quantus":
+        after = curve[..., 1:].contiguous()
+        return after.sum(-1) - (after[..., 0] + after[..., -1]) / 2
+    return curve.mean(-1)
 
 
 def trapezoid(curve: Float[Tensor, "... k"]) -> Float[Tensor, "..."]:

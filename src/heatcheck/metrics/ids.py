@@ -13,8 +13,17 @@ from heatcheck.domain.base import Units
 from heatcheck.engine.plan import Ask, Shape, removal
 from heatcheck.engine.probe import Probe
 from heatcheck.fills.base import Fill
-from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.curves import by_relevance, counts, mirrored, relevance_places, removal_curves, tie_breakers
+from heatcheck.metrics.base import Maps, Metric, first_problem, metric
+from heatcheck.metrics.curves import (
+    RANKED,
+    by_relevance,
+    counts,
+    curve_scores,
+    mirrored,
+    relevance_places,
+    removal_curves,
+    tie_breakers,
+)
 from heatcheck.types import OK, Batch, NotApplicable, Scores
 
 
@@ -25,6 +34,9 @@ class IncrementalDeletion(Metric):
 
     $\frac1L\sum_{k=0}^{L-1} p_t(x^{(k)})$, where $\lfloor kn/L \rfloor$ units are gone at step k (never all)
 
+    The other way round, with the most relevant first and lower scores better (the authors' `id_order=descending`), it
+    is `deletion(area=left)`.
+
     Args:
         steps: L, the number of points.
         units: what is deleted; pixels or tokens.
@@ -34,10 +46,10 @@ class IncrementalDeletion(Metric):
         update: explain again what is left after every step; what is gone stays gone.
 
     Paper: hesse2024.  Differs: ties are broken at random by the seed, not by an unstable sort.
-    Cost per sample: `steps` forwards per method; with `update` also `steps - 2` explanations.
+    Cost per sample: `steps - 1` forwards per method beside the clean one; with `update` also `steps - 2` explanations.
     """
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"ties": ("random", "index", "reverse_index")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"ties": RANKED}
 
     steps: int = 32
     units: str = "site"
@@ -55,8 +67,7 @@ class IncrementalDeletion(Metric):
             place = mirrored(relevance_places(maps, units, self.ties), units)
             curve, status = removal_curves(probe, batch, self.fill, units, place, gone, self.output), maps.status
         share = tuple(k / self.steps for k in range(self.steps))
-        there = (units.count > 0).expand(curve.shape[:2])
-        scores = undefined(curve.mean(-1), there, f"there is no {self.units} to delete", curve=curve, share=share)
+        scores = curve_scores(curve.mean(-1), curve, units, share)
         return Scores(scores.value, tuple(map(first_problem, status, scores.status)), curve, share)
 
     def _updated(

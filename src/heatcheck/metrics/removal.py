@@ -5,13 +5,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape, removal
+from heatcheck.engine.plan import Ask, Shape, removal
 from heatcheck.engine.probe import Probe
-from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.metrics.curves import area, counts, mirrored, percentile_places, relevance_places, removal_curves
+from heatcheck.metrics.base import Maps, Metric, metric
+from heatcheck.metrics.curves import (
+    AREAS,
+    area,
+    counts,
+    curve_scores,
+    mirrored,
+    percentile_counts,
+    percentile_places,
+    relevance_places,
+    removal_curves,
+)
 from heatcheck.types import Batch, Scores
 
 MOST, LEAST = "most", "least"
@@ -21,7 +32,7 @@ MOST, LEAST = "most", "least"
 class Removal(Metric):
     """Units deleted step by step in the order of the map; step k of L deletes ⌊k·n/L⌋ of n."""
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"area": ("mean", "trapezoid")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"area": AREAS, "end": ("deleted", "zero")}
     orders: ClassVar[tuple[str, ...]]
 
     steps: int = 20
@@ -30,17 +41,23 @@ class Removal(Metric):
     output: str = "prob"
     ties: str = "random"
     area: str = "mean"
+    end: str = "deleted"
 
     def outputs(self, probe: Probe, batch: Batch, maps: Maps, order: str) -> Float[Tensor, "m b k"]:
         """The output at steps 0 … L when the most or the least relevant units go first."""
         units = probe.units(self.units, batch)
         if self.ties == "percentile_compat":
-            place = percentile_places(maps.on(units), units, self.steps, least_first=order == LEAST)
+            inclusive = probe.domain.inclusive_percentiles
+            least_first = order == LEAST
+            place = percentile_places(maps.on(units), units, self.steps, least_first=least_first, inclusive=inclusive)
             gone = torch.arange(1, self.steps + 2).expand(len(batch), -1)
         else:
             place = relevance_places(maps, units, self.ties)
             place = mirrored(place, units) if order == LEAST else place
             gone = counts(units, self.steps)
+        if self.end == "zero":
+            asked = removal_curves(probe, batch, self.fill, units, place, gone[:, :-1], self.output)
+            return F.pad(asked, (0, 1))
         return removal_curves(probe, batch, self.fill, units, place, gone, self.output)
 
     def drop(self, curve: Float[Tensor, "m b k"]) -> Float[Tensor, "m b"]:
@@ -49,20 +66,21 @@ class Removal(Metric):
 
     def scores(self, probe: Probe, batch: Batch, value: Float[Tensor, "m b"], curve: Float[Tensor, "m b k"]) -> Scores:
         """Scores with their curves; undefined where there is nothing to delete."""
-        there = (probe.units(self.units, batch).count > 0).expand(value.shape)
         share = tuple(k / self.steps for k in range(self.steps + 1))
-        return undefined(value, there, f"there is no {self.units} to delete", curve=curve, share=share)
+        return curve_scores(value, curve, probe.units(self.units, batch), share)
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
-        if self.ties == "percentile_compat":
-            sets = {(order, k) for order in self.orders for k in range(1 + (order == LEAST), self.steps + 1)}
-            named = {("removal", method, self.fill, self.units, f"{o} percentile", k / self.steps) for o, k in sets}
-            return {CLEAN} | named
         n = shape.units(self.units)
-        gone = [k * n // self.steps for k in range(self.steps + 1)]
-        return set().union(
-            *(removal(method, self.fill, self.units, shape, f"{o} {self.ties}", gone) for o in self.orders)
-        )
+        asks: set[Ask] = set()
+        for order in self.orders:
+            if self.ties == "percentile_compat":
+                inclusive = shape.domain.inclusive_percentiles
+                gone = percentile_counts(n, self.steps, least_first=order == LEAST, inclusive=inclusive)
+            else:
+                gone = [k * n // self.steps for k in range(self.steps + 1)]
+            asked = gone[:-1] if self.end == "zero" else gone
+            asks |= removal(method, self.fill, self.units, shape, f"{order} {self.ties}", asked)
+        return asks
 
 
 @metric("morf", family="curve", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
@@ -80,8 +98,11 @@ class MoRF(Removal):
         fill: what replaces it.
         output: where the fall is read.
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`;
-            `percentile_compat` deletes M4's percentile sets instead, which never split ties.
-        area: `mean` of all L + 1 points, or the `trapezoid` rule.
+            `percentile_compat` deletes M4's percentile sets instead, which never split ties: pictures' are strict,
+            texts' hold the percentile itself.
+        area: `mean` of all L + 1 points; the `trapezoid` rule; `left`, all points but the last; `quantus`, its
+            trapezoid rule with steps of length 1 and without the clean point, which grows with L.
+        end: the last point: what the model says when all is `deleted`, or `zero` without asking, as Chefer et al. do.
 
     Paper: samek2017, li2023.  Differs: exact counts, and LeRF in the exactly reverse order, not percentile sets.
     Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
@@ -107,7 +128,8 @@ class LeRF(Removal):
         fill: what replaces it.
         output: where the fall is read.
         ties: how equal units are ordered, as in `morf`.
-        area: `mean` of all L + 1 points, or the `trapezoid` rule.
+        area: the rule, as in `morf`.
+        end: the last point, as in `morf`.
 
     Paper: samek2017, li2023.  Differs: exact counts; M4's LeRF deletes nothing in its first step and never all.
     Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
@@ -133,7 +155,8 @@ class ABPC(Removal):
         fill: what replaces it.
         output: where the fall is read.
         ties: how equal units are ordered, as in `morf`.
-        area: `mean` of all L + 1 points, or the `trapezoid` rule.
+        area: the rule, as in `morf`.
+        end: the last point, as in `morf`.
 
     Paper: samek2017, li2023.  Differs: the two orders mirror each other, so that ABPC of a negated map is negated.
     Cost per sample: 2 · `steps` forwards per method, all shared with `morf` and `lerf`.

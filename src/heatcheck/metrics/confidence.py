@@ -1,0 +1,100 @@
+"""Average drop and increase in confidence."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from heatcheck import catalogue
+from heatcheck.engine.plan import CLEAN, Ask, Shape
+from heatcheck.engine.probe import Probe
+from heatcheck.fills.base import Fill
+from heatcheck.metrics.base import Maps, Metric, metric, spread_rows, undefined
+from heatcheck.types import Batch, Inputs, NotApplicable, Scores
+
+FLAT = "the map is the same everywhere, or the clean probability is zero"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Confidence(Metric):
+    """The class's probability for x ⊙ Ā: what the map shows bright is kept, what it shows dark fades into the fill."""
+
+    fill: str = "auto"
+
+    def faded(
+        self, probe: Probe, batch: Batch, maps: Maps
+    ) -> tuple[Float[Tensor, "m b"], Float[Tensor, "m b"], Bool[Tensor, "m b"]]:
+        """The probability before and after, and where the two can be compared."""
+        domain = probe.domain
+        filler: Fill = catalogue.build("fill", self.fill)
+        if type(filler).erase is not Fill.erase:
+            raise NotApplicable(f"{self.id} fades units in place, which fill={self.fill} cannot")
+        full = filler.full(domain, batch)
+        keep, varied = self._shown(maps, domain.deletable(batch.x))
+        m, b = len(maps), len(batch)
+        method, sample, _ = spread_rows(m, b, 1)
+
+        def make(i: Int[Tensor, " n"]) -> Inputs:
+            rows = sample[i]
+            return domain.delete(batch.x.take(rows), keep[method[i], rows], full.take(rows))
+
+        after = torch.empty(m, b, dtype=torch.float64)
+        for index, answers in probe.answers(batch, sample, make):
+            after[method[index], sample[index]] = answers.read("prob")
+        before = probe.clean(batch).read("prob").expand(m, b)
+        return before, after, varied & (before > 0)
+
+    def _shown(self, maps: Maps, free: Bool[Tensor, "b s"]) -> tuple[Float[Tensor, "m b s"], Bool[Tensor, "m b"]]:
+        """Ā, the maps scaled to [0, 1] over what may be deleted, and which maps vary there."""
+        sites = maps.sites().double()
+        low = torch.where(free, sites, torch.inf).amin(-1, keepdim=True)
+        high = torch.where(free, sites, -torch.inf).amax(-1, keepdim=True)
+        varied = high > low
+        return torch.where(varied & free, (sites - low) / (high - low), 1.0), varied.squeeze(-1)
+
+    def asks(self, shape: Shape, method: str) -> set[Ask]:
+        return {CLEAN}
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return 1, 0
+
+
+@metric("average_drop", family="curve", better="lower", within=(0, 1), invariant=("scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AverageDrop(Confidence):
+    r"""What share of the class's probability is lost when only what the map shows is kept?
+
+    $\max(0,\; p_t(x) - p_t(x \odot \bar A)) / p_t(x)$, where $\bar A$ is the map scaled to [0, 1] and
+    $x \odot \bar A$ lies that far from the deleted input towards x, site by site (on texts, in the space of word
+    embeddings). Undefined for a map that is the same everywhere.
+
+    Args:
+        fill: what dark sites fade into.
+
+    Paper: chattopadhay2018.  Differs: a share in [0, 1], not in percent; sites fade into any fill, not only into zero.
+    Cost per sample: 1 forward per method; the clean input is shared.
+    """
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        before, after, ok = self.faded(probe, batch, maps)
+        return undefined((before - after).clamp_min(0) / before, ok, FLAT)
+
+
+@metric("increase_in_confidence", family="curve", better="higher", within=(0, 1), invariant=("scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IncreaseInConfidence(Confidence):
+    r"""Is the class more probable when only what the map shows is kept?
+
+    $1[\,p_t(x \odot \bar A) > p_t(x)\,]$, with $\bar A$ as in `average_drop`: 1 or 0 per sample.
+
+    Args:
+        fill: what dark sites fade into.
+
+    Paper: chattopadhay2018.  Differs: a share in [0, 1], not in percent; sites fade into any fill, not only into zero.
+    Cost per sample: 1 forward per method; the clean input is shared.
+    """
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        before, after, ok = self.faded(probe, batch, maps)
+        return undefined((after > before).double(), ok, FLAT)

@@ -1,0 +1,109 @@
+"""Comprehensiveness and sufficiency."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.engine.plan import CLEAN, Ask, Shape, removal
+from heatcheck.engine.probe import Probe
+from heatcheck.metrics.base import Maps, Metric, metric
+from heatcheck.metrics.curves import RANKED, curve_scores, mirrored, relevance_places, removal_curves
+from heatcheck.metrics.removal import LEAST, MOST
+from heatcheck.types import Batch, Scores
+
+PERCENT = (1, 5, 10, 20, 50)
+"""The shares that count as a rationale."""
+
+
+def rationale(n: int | Int[Tensor, " b"], percent: int) -> int | Int[Tensor, " b"]:
+    """The size of a rationale: ⌈q·n⌉ of n units, so at least one where there is any."""
+    return -(-n * percent // 100)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Erasure(Metric):
+    """The fall of the output when the most relevant units are deleted, or when only they are left."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"ties": RANKED}
+
+    units: str = "site"
+    fill: str = "auto"
+    output: str = "prob"
+    ties: str = "random"
+
+    def fall(self, probe: Probe, batch: Batch, maps: Maps, order: str) -> Scores:
+        """The mean fall; curves run from the least to the most that is deleted."""
+        units = probe.units(self.units, batch)
+        place = relevance_places(maps, units, self.ties)
+        sizes = torch.stack([torch.as_tensor(rationale(units.count, q)) for q in PERCENT], -1)
+        if order == MOST:
+            gone, share = sizes, tuple(q / 100 for q in PERCENT)
+        else:
+            place = mirrored(place, units)
+            gone, share = (units.count[:, None] - sizes).flip(-1), tuple(1 - q / 100 for q in reversed(PERCENT))
+        curve = removal_curves(probe, batch, self.fill, units, place, gone, self.output)
+        return curve_scores(self._mean_fall(probe, batch, curve), curve, units, share)
+
+    def _mean_fall(self, probe: Probe, batch: Batch, curve: Float[Tensor, "m b k"]) -> Float[Tensor, "m b"]:
+        return (probe.clean(batch).read(self.output)[:, None] - curve).mean(-1)
+
+    def asked(self, shape: Shape, method: str, order: str) -> set[Ask]:
+        """The deletions of one order."""
+        n = shape.units(self.units)
+        sizes = [int(rationale(n, q)) for q in PERCENT]
+        gone = sizes if order == MOST else [n - size for size in sizes]
+        return {CLEAN} | removal(method, self.fill, self.units, shape, f"{order} {self.ties}", gone)
+
+
+@metric("comprehensiveness", family="curve", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comprehensiveness(Erasure):
+    r"""How much does the output fall without the units that matter most?
+
+    The mean of $p_t(x) - p_t(x \text{ without the top } q)$ over $q$ = 1, 5, 10, 20 and 50 %; the top q are
+    $\lceil qn \rceil$ units, so that a short text loses at least one token.
+
+    Args:
+        units: what is deleted; pixels or tokens.
+        fill: what replaces it.
+        output: where the fall is read.
+        ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`.
+
+    Paper: deyoung2020.  Differs: deleted tokens become the fill, where ERASER closes the gap (`fill=remove`).
+    Cost per sample: 5 forwards per method; the clean input is shared.
+    """
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        return self.fall(probe, batch, maps, MOST)
+
+    def asks(self, shape: Shape, method: str) -> set[Ask]:
+        return self.asked(shape, method, MOST)
+
+
+@metric("sufficiency", family="curve", better="lower", within=(-1, 1), invariant=("monotone", "scale", "shift"))
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sufficiency(Erasure):
+    r"""How much does the output fall when only the units that matter most are left?
+
+    The mean of $p_t(x) - p_t(\text{only the top } q)$ over $q$ = 1, 5, 10, 20 and 50 %; the top q are
+    $\lceil qn \rceil$ units.
+
+    Args:
+        units: what is deleted; pixels or tokens.
+        fill: what replaces it.
+        output: where the fall is read.
+        ties: how equal units are ordered, as in `comprehensiveness`.
+
+    Paper: deyoung2020.  Differs: deleted tokens become the fill, where ERASER closes the gap (`fill=remove`).
+    Cost per sample: 5 forwards per method; the clean input is shared.
+    """
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        return self.fall(probe, batch, maps, LEAST)
+
+    def asks(self, shape: Shape, method: str) -> set[Ask]:
+        return self.asked(shape, method, LEAST)
