@@ -1,12 +1,34 @@
 """Infidelity, against the definition and against known answers."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heatcheck.engine.plan import Shape
+from heatcheck.metrics.base import Maps
+from heatcheck.metrics.infidelity import set_sizes
+from heatcheck.metrics.subsets import subsets
+from heatcheck.spec import SpecError
 from heatcheck.types import NotApplicable
+
+MUTANTS = (
+    ("metrics/infidelity.py", "(cost * share).mean() / energy", "(cost * share).mean() / cost.square().mean()"),
+    ("metrics/infidelity.py", "cost - cost.mean(), share - share.mean()", "cost, share"),
+    ("metrics/infidelity.py", "found / cost.square().mean()", "found / share.square().mean()"),
+    ("metrics/infidelity.py", "max(1, n * p // 100)", "max(1, n * p // 10)"),
+    ("metrics/infidelity.py", "moved = leaf[own] - torch.cat", "moved = leaf[own] + torch.cat"),
+    (
+        "metrics/infidelity.py",
+        'domain.reduce(noise(i), "sum").flatten() * free[i // k]',
+        'domain.reduce(noise(i), "sum").flatten()',
+    ),
+    ("metrics/infidelity.py", "a.output != self.output", "a.output == self.output"),
+)
 
 
 def slow_windows(toys, model, batch, row):
@@ -30,11 +52,15 @@ def slow_windows(toys, model, batch, row):
     return masks
 
 
-def slow_infidelity(toys, model, batch, row, heat, *, scale="optimal", centered=False, normalised=False, weight=1.0):
-    clean = toys.ask(model, batch, row, torch.ones(heat.numel(), dtype=torch.bool))
-    masks = slow_windows(toys, model, batch, row)
-    cost = np.array([clean - toys.ask(model, batch, row, keep) for keep in masks])
+def slow_infidelity(toys, model, batch, row, heat, *, weight=1.0, masks=None, output="logit", **options):
+    clean = toys.ask(model, batch, row, torch.ones(heat.numel(), dtype=torch.bool), output)
+    masks = slow_windows(toys, model, batch, row) if masks is None else masks
+    cost = np.array([clean - toys.ask(model, batch, row, keep, output) for keep in masks])
     share = np.array([float((heat.flatten() * weight)[~keep].sum()) for keep in masks])
+    return slow_mean_square(cost, share, **options)
+
+
+def slow_mean_square(cost, share, *, scale="optimal", centered=False, normalised=False):
     if centered:
         cost, share = cost - cost.mean(), share - share.mean()
     beta = 1.0
@@ -116,7 +142,7 @@ def test_a_map_outside_all_windows_is_worth_nothing(toys):
     batch = toys.pictures(model, 1, 1, 28)
     metric = toys.metric("infidelity(samples=3)").resolve(model.domain)
     windows = model.domain.windows(batch.x)
-    chosen = metric._chosen(windows, batch, 0)
+    chosen = metric._drawn(batch.streams, 0, windows.box.shape[1])
     outside = windows.keep(torch.zeros_like(chosen), chosen).all(0).reshape(1, 28, 28)
     noise = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     beside, nothing = torch.where(outside, noise, 0.0), torch.zeros_like(noise)
@@ -179,3 +205,220 @@ def test_the_difference_needs_a_fill_that_stays_put(toys):
     model, batch = toys.stage("text")
     with pytest.raises(NotApplicable, match="same for all windows"):
         toys.score("infidelity(fill=remove, perturbation=difference)", model, batch, toys.random_maps(model, batch, 1))
+
+
+# -- random sets, as M4 has them for long texts -----------------------------------------------------------------
+
+
+def slow_random_masks(model, batch, row):
+    """40 sets of each of 1 to 5 % of the sites, never special ones; at least one site, and no set twice."""
+    free = model.domain.deletable(batch.x)[row].nonzero().flatten()
+    n = len(free)
+    wanted = {}
+    for percent in range(1, 6):
+        size = max(1, n * percent // 100)
+        wanted[size] = wanted.get(size, 0) + 40
+    masks = []
+    for size, many in wanted.items():
+        for subset in subsets(batch.streams, row, n, size, many):
+            keep = torch.ones(model.domain.deletable(batch.x).shape[1], dtype=torch.bool)
+            keep[free[subset()]] = False
+            masks.append(keep)
+    return masks
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": "none", "centered": True}, {"output": "prob"}])
+def test_random_sets_agree_with_the_definition(toys, options):
+    model = toys.words(bent=True)
+    batch = toys.sentences(model, (130, 41, 7))
+    maps = toys.random_maps(model, batch, 2)
+    spec = ", ".join(["sets=random", *(f"{k}={str(v).lower()}" for k, v in options.items())])
+    maps = Maps([replace(a, output=options.get("output", "logit")) for a in maps.items], model.domain, batch)
+    got = toys.score(f"infidelity({spec})", model, batch, maps).value
+    for i in range(3):
+        masks = slow_random_masks(model, batch, i)
+        for j in range(2):
+            expected = slow_infidelity(toys, model, batch, i, maps.sites()[j, i], masks=masks, **options)
+            assert got[j, i] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_random_sets_weigh_sites_by_their_difference(toys):
+    model, batch = toys.stage("image")
+    maps = toys.random_maps(model, batch, 1)
+    got = toys.score("infidelity(sets=random, perturbation=difference)", model, batch, maps).value
+    for i in range(3):
+        weight = batch.x["pixels"][i].sum(0).flatten()
+        masks = slow_random_masks(model, batch, i)
+        expected = slow_infidelity(toys, model, batch, i, maps.sites()[0, i], masks=masks, weight=weight)
+        assert got[0, i] == pytest.approx(expected, rel=1e-9)
+
+
+def test_there_are_200_sets_where_every_percentage_is_a_size_of_its_own():
+    assert set_sizes(1000) == {10: 40, 20: 40, 30: 40, 40: 40, 50: 40}
+    assert set_sizes(130) == {1: 40, 2: 40, 3: 40, 5: 40, 6: 40}
+    assert set_sizes(20) == {1: 200} and set_sizes(0) == {}
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "infidelity",
+        "infidelity(samples=7)",
+        "infidelity(sets=random)",
+        "infidelity(sets=random, samples=3)",
+        "infidelity(perturbation=gaussian, samples=5)",
+    ],
+)
+def test_a_plan_names_as_many_as_are_asked(toys, kind, spec):
+    model, batch = toys.stage(kind)
+    probe = toys.probe_on(model)
+    unit = toys.metric(spec).resolve(model.domain)
+    unit(probe, batch, toys.random_maps(model, batch, 3))
+    shapes = [Shape(model.domain, batch.x.take(torch.tensor([i]))) for i in range(3)]
+    assert probe.spent.forwards == sum(len(unit.asks(shape, "any")) for shape in shapes)
+
+
+def test_fewer_drawn_windows_are_some_of_more(toys):
+    """So that a plan may count them once."""
+    metric = toys.metric("infidelity(samples=9)")
+    streams = toys.pictures(toys.linear(), 1).streams
+    drawn = [set(replace(metric, samples=k)._drawn(streams, 0, 50).tolist()) for k in (3, 9, 30)]
+    assert all(few < more for few, more in pairwise(drawn))
+
+
+# -- noise -------------------------------------------------------------------------------------------------------
+
+
+def noises(batch, leaf, row, samples, sigma):
+    """The noise that a sample gets, draw by draw."""
+    rngs = [batch.streams.generator(row, f"infidelity-noise {k}") for k in range(samples)]
+    return [sigma * torch.randn(leaf.shape[1:], generator=rng, dtype=torch.float64) for rng in rngs]
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("options", [{}, {"scale": "none"}, {"centered": True}, {"normalised": True}])
+def test_gaussian_noise_agrees_with_the_definition(toys, kind, options):
+    model, batch = toys.stage(kind)
+    maps = toys.random_maps(model, batch, 2)
+    spec = "".join(f", {k}={str(v).lower()}" for k, v in options.items())
+    got = toys.score(f"infidelity(perturbation=gaussian, samples=6, sigma=0.5{spec})", model, batch, maps).value
+    leaf = model.domain.leaf(batch.x).detach()
+    free = model.domain.deletable(batch.x)
+    for i in range(3):
+        x, t = batch.x.take(torch.tensor([i])), batch.target[i]
+        cost, change = [], []
+        for noise in noises(batch, leaf, i, 6, 0.5):
+            if kind == "text":
+                noise = noise * free[i][:, None]
+            moved = model.domain.with_leaf(x, leaf[i : i + 1] - noise)
+            with torch.no_grad():
+                cost.append(float(model.logits(x)[0, t] - model.logits(moved)[0, t]))
+            change.append(noise.sum(0 if kind == "image" else 1).flatten())
+        for j in range(2):
+            share = [float((maps.sites()[j, i] * c).sum()) for c in change]
+            expected = slow_mean_square(np.array(cost), np.array(share), **options)
+            assert got[j, i] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["none", "optimal"])
+def test_gaussian_noise_agrees_with_captum(toys, scale):
+    """One channel, where a number per site is a number per input: the same noise gives the same infidelity."""
+    from captum.metrics import infidelity
+
+    model = toys.bent(1, 6)
+    batch = toys.pictures(model, 3)
+    maps = toys.random_maps(model, batch, 1)
+    got = toys.score(f"infidelity(perturbation=gaussian, samples=8, scale={scale})", model, batch, maps).value[0]
+    drawn = torch.stack([n for i in range(3) for n in noises(batch, batch.x["pixels"], i, 8, 0.2)])
+    expected = infidelity(
+        model.module(),
+        lambda x: (drawn, x - drawn),
+        batch.x["pixels"],
+        maps.items[0].values[:, None],
+        target=batch.target,
+        n_perturb_samples=8,
+        normalize=scale == "optimal",
+    )
+    assert got.tolist() == pytest.approx(expected.flatten().tolist(), rel=1e-9)
+
+
+def test_the_gradient_is_exact_for_noise_on_a_linear_model(toys):
+    model = toys.linear(1, 6)
+    batch = toys.pictures(model, 3)
+    maps = toys.methods(model, batch, "saliency", "input_x_gradient")
+    got = toys.score("infidelity(perturbation=gaussian, samples=6, scale=none)", model, batch, maps).value
+    assert got[0].max() < 1e-12 and got[1].min() > 1e-6
+
+
+def test_noise_is_asked_once_for_all_methods_and_metrics(toys):
+    model, batch = toys.stage("image")
+    probe = toys.probe_on(model)
+    for options in ("", ", scale=none", ", normalised=true"):
+        spec = f"infidelity(perturbation=gaussian, samples=5{options})"
+        toys.score(spec, model, batch, toys.random_maps(model, batch, 4), probe)
+    assert probe.spent.forwards == 3 * 6
+
+
+def test_noise_belongs_to_the_sample(toys):
+    model, batch = toys.stage("text")
+    spec = "infidelity(perturbation=gaussian, samples=5)"
+    every = toys.score(spec, model, batch, toys.random_maps(model, batch, 2)).value
+    for i in range(3):
+        part = batch.take([i])
+        assert torch.equal(toys.score(spec, model, part, toys.random_maps(model, part, 2)).value[:, 0], every[:, i])
+
+
+# -- facts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_it_is_what_the_angle_leaves_over(toys, kind):
+    """INFD = E[Δ²] · (1 − cos²(Δ, s)), and the least-squares map has the smallest there is."""
+    model, batch = toys.stage(kind)
+    maps = toys.random_maps(model, batch, 3)
+    probe = toys.probe_on(model)
+    best = []
+    for i in range(3):
+        masks = np.stack([~keep.numpy() for keep in slow_windows(toys, model, batch, i)]).astype(float)
+        clean = toys.ask(model, batch, i, torch.ones(masks.shape[1], dtype=torch.bool))
+        cost = np.array([clean - toys.ask(model, batch, i, torch.from_numpy(m == 0)) for m in masks])
+        got = toys.score("infidelity", model, batch, maps, probe).value[:, i]
+        for j in range(3):
+            share = masks @ maps.sites()[j, i].numpy()
+            cosine = cost @ share / np.linalg.norm(cost) / np.linalg.norm(share)
+            assert got[j] == pytest.approx((cost**2).mean() * (1 - cosine**2), rel=1e-9)
+        best.append(torch.from_numpy(np.linalg.pinv(masks.T @ masks) @ masks.T @ cost))
+    oracle = model.domain.as_map(torch.stack(best), batch.x)
+    for spec in ("infidelity", "infidelity(scale=none)"):
+        least = toys.score(spec, model, batch, toys.maps_of(model, batch, oracle), probe).value[0]
+        near = [oracle + 0.01 * a.values for a in maps.items]
+        other = toys.score(spec, model, batch, toys.maps_of(model, batch, *near), probe).value
+        assert (least <= other + 1e-12).all()
+
+
+def test_a_map_at_its_word_must_speak_of_the_same_output(toys):
+    model, batch = toys.stage("image")
+    a, b, c = toys.random_maps(model, batch, 3).items
+    maps = Maps([a, replace(b, output="prob"), replace(c, signed=False)], model.domain, batch)
+    assert toys.score("infidelity", model, batch, maps).status == (("ok",) * 3,) * 3
+    scores = toys.score("infidelity(scale=none)", model, batch, maps)
+    assert scores.status[0] == ("ok",) * 3
+    assert "reads the logit, but those of method 1 explain the prob" in scores.status[1][0]
+    assert "those of method 2 cannot speak against a class" in scores.status[2][0]
+    with pytest.raises(NotApplicable, match="explain the prob"):
+        toys.score("infidelity(scale=none)", model, batch, maps.only([1]))
+    assert toys.score("infidelity(scale=none, output=prob)", model, batch, maps).status[1] == ("ok",) * 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("infidelity(perturbation=gaussian)", "say how many draws"),
+        ("infidelity(sigma=0)", "sigma=0.0 is a deviation"),
+        ("infidelity(sets=rings)", "sets='rings' is not one of windows, random"),
+    ],
+)
+def test_bad_parameters_are_refused(toys, spec, said):
+    with pytest.raises(SpecError, match=said):
+        toys.metric(spec)

@@ -68,13 +68,58 @@ def test_the_truth_scores_one_and_its_negation_minus_one(toys, kind):
     assert torch.allclose(got, torch.tensor([[1.0], [-1.0], [1.0]], dtype=torch.float64).expand_as(got), atol=1e-12)
 
 
-def test_random_maps_score_zero_on_average(toys):
+@pytest.mark.parametrize("cells", [2, 4, 8])
+def test_random_maps_score_zero_on_average(toys, cells):
     """X5: the standard deviation per picture is 1/√(P − 1)."""
     model = toys.bent(1, 8)
     batch = toys.pictures(model, 20, 1, 8)
-    got = toys.score("sds", model, batch, toys.random_maps(model, batch, 40)).value
-    assert abs(float(got.mean())) < 3 / np.sqrt(15 * got.numel())
-    assert float(got.std()) == pytest.approx(1 / np.sqrt(15), rel=0.15)
+    got = toys.score(f"sds(units=grid({cells}))", model, batch, toys.random_maps(model, batch, 60)).value
+    spread = 1 / np.sqrt(cells**2 - 1)
+    assert abs(float(got.mean())) < 3 * spread / np.sqrt(got.numel())
+    assert float(got.std()) == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize("cells", [2, 4, 8])
+def test_occlusion_on_the_same_cells_scores_one(toys, cells):
+    model = toys.bent(2, 8)
+    batch = toys.pictures(model, 3, 2, 8)
+    units = f"grid({cells})"
+    maps = toys.methods(model, batch, f"occlusion(units={units}, fill=zero, output=logit)")
+    got = toys.score(f"sds(units={units}, fill=zero)", model, batch, maps).value
+    assert torch.allclose(got, torch.ones_like(got), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_completeness_scores_one_on_a_linear_model(toys, kind):
+    """Input × gradient and integrated gradients from the fill are what each unit adds."""
+    model, batch = toys.stage(kind, bent_model=False)
+    maps = toys.methods(model, batch, "input_x_gradient", "integrated_gradients(steps=2, baseline=zero)")
+    got = toys.score("sds(fill=zero)", model, batch, maps).value
+    assert torch.allclose(got, torch.ones_like(got), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_the_drops_themselves_are_the_oracle(toys, kind):
+    model, batch = toys.stage(kind)
+    probe = toys.probe_on(model)
+    units = probe.units("cell", batch)
+    fill = model.domain.default_fill
+    after = probe.singles(batch, fill, units).reshape(3, units.width).read("logit")
+    drop = probe.clean(batch).read("logit")[:, None] - after
+    oracle = model.domain.as_map(units.spread(drop / units.area.clamp_min(1)), batch.x)
+    got = toys.score("sds", model, batch, toys.maps_of(model, batch, oracle, -oracle), probe).value
+    assert torch.allclose(got, torch.tensor([[1.0], [-1.0]], dtype=torch.float64).expand_as(got), atol=1e-12)
+
+
+def test_pixels_left_over_belong_to_no_cell(toys):
+    """9 pixels make four cells of two; what the map says about the ninth does not matter."""
+    model = toys.bent(1, 9)
+    batch = toys.pictures(model, 3, 1, 9)
+    heat = toys.random_maps(model, batch, 1).items[0].values
+    other = heat.clone()
+    other[:, 8], other[:, :, 8] = 100.0, -100.0
+    got = toys.score("sds", model, batch, toys.maps_of(model, batch, heat, other)).value
+    assert torch.equal(got[0], got[1])
 
 
 @settings(max_examples=8, deadline=None)
@@ -111,6 +156,20 @@ def test_the_output_decides_where_drops_are_read(toys):
     assert not torch.equal(logit, prob)
     p = toys.score("sds(output=logprob)", model, batch, maps).value
     assert torch.equal(prob, p)
+
+
+def test_what_was_explained_and_where_drops_are_read_are_two_switches(toys):
+    """The paper explains probabilities and reads logits; its code wraps the model, so that both are probabilities."""
+    model, batch = toys.stage("image")
+    of_logit, of_prob = (
+        toys.methods(model, batch, f"input_x_gradient(output={o})").items[0] for o in ("logit", "prob")
+    )
+    assert not torch.equal(of_logit.values, of_prob.values)
+    maps = toys.maps_of(model, batch, of_logit.values, of_prob.values)
+    recorded = type(maps)([of_logit, of_prob], model.domain, batch)
+    logit, prob = (toys.score(f"sds(output={o})", model, batch, recorded).value for o in ("logit", "prob"))
+    assert torch.equal(logit, toys.score("sds", model, batch, maps).value)
+    assert not torch.equal(logit[0], prob[0]) and not torch.equal(logit[1], prob[1])
 
 
 def test_an_unknown_choice_is_refused(toys):

@@ -1,5 +1,6 @@
 """Infidelity."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +10,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heatcheck import catalogue
-from heatcheck.domain.base import Windows
+from heatcheck.engine.answers import Answers
 from heatcheck.engine.plan import CLEAN, Ask, Shape
 from heatcheck.engine.probe import Masks, Probe
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.types import Batch, NotApplicable, Scores
+from heatcheck.metrics.subsets import Subset, subset_asks, subsets, sums, without
+from heatcheck.spec import SpecError
+from heatcheck.types import Attribution, Batch, Inputs, NotApplicable, Scores, Streams
+
+PERCENTS, EACH = (1, 2, 3, 4, 5), 40
+"""M4's random sets for long texts: 40 with each of these percentages of the tokens."""
+
+Found = tuple[list[Float[Tensor, " _"]], list[Float[Tensor, "m _"]]]
+"""Per sample: what each perturbation costs, and what each map says that it should."""
 
 
 @metric("infidelity", family="deletion", better="lower", within=(0, None), invariant=("scale", "sign"))
@@ -26,60 +35,143 @@ class Infidelity(Metric):
     $\beta = \mathbb E[\Delta\, I^\top A] / \mathbb E[(I^\top A)^2]$, and $\mathbb E[\Delta^2]$ where the map is zero on
     every window. As $\beta$ may be negative, the sign of a map is not tested.
 
+    With `scale=none` this is the formula of Yeh et al.; maps that cannot speak against a class, or explain another
+    output than is read here, are then not scored.
+
     Args:
         scale: `optimal` takes the best factor; `none` takes the map at its word.
         perturbation: `binary` sums the map over the window; `difference` weighs each site by what deleting it changes,
-            $\sum_c (x - \tilde x)_c$ (pairs with gradients; the map is one number per site, so channels are summed).
+            $\sum_c (x - \tilde x)_c$ (pairs with gradients; the map is one number per site, so channels are summed);
+            `gaussian` deletes nothing and subtracts noise from the whole input, weighing each site by the noise that
+            it got, summed over channels; special tokens get none.
+        sets: what is deleted: `windows` (M4's squares of three sizes on pictures, runs of one to five tokens on texts)
+            or `random` (M4's sets for long texts: 40 each of 1, 2, 3, 4 and 5 % of the sites; one site where M4's
+            rounding leaves none).
         centered: compare deviations from the mean over windows.
         normalised: divide by $\mathbb E[\Delta^2]$, which makes models comparable.
-        samples: use that many windows, drawn by the seed; 0 for all.
+        samples: use that many windows, drawn by the seed; 0 for all. With `gaussian`, how often noise is drawn.
+        sigma: deviation of the noise.
         fill: what replaces a window.
         output: where the cost is read.
 
-    Paper: yeh2019, li2023.  Differs: a site that already equals the fill counts as deleted; M4 counts it as untouched.
+    Paper: yeh2019, li2023.  Differs: a site equal to the fill counts as deleted; random sets are never empty or alike.
     Cost per sample: 1 + windows forwards (1,235 at 224 pixels), shared by all methods.
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "scale": ("optimal", "none"),
-        "perturbation": ("binary", "difference"),
+        "perturbation": ("binary", "difference", "gaussian"),
+        "sets": ("windows", "random"),
     }
 
     scale: str = "optimal"
     perturbation: str = "binary"
+    sets: str = "windows"
     centered: bool = False
     normalised: bool = False
     samples: int = 0
+    sigma: float = 0.2
     fill: str = "auto"
     output: str = "logit"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.perturbation == "gaussian" and self.samples < 1:
+            raise SpecError(
+                f"metric {self.id}: perturbation='gaussian' has no end; say how many draws, as in samples=50"
+            )
+        if not self.sigma > 0:
+            raise SpecError(f"metric {self.id}: sigma={self.sigma!r} is a deviation and must be above 0")
+
+    def misfit(self, a: Attribution) -> str:
+        if self.scale == "none" and not a.signed:
+            return (
+                f"skipped: {self.name} takes maps at their word, and those of {a.method} cannot speak against a class"
+            )
+        if self.scale == "none" and a.output != self.output:
+            return (
+                f"skipped: {self.name} takes maps at their word and reads the {self.output}, "
+                f"but those of {a.method} explain the {a.output}"
+            )
+        return super().misfit(a)
+
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        if self.perturbation == "gaussian":
+            cost, share = self._noise(probe, batch, maps)
+        elif self.sets == "random":
+            cost, share = self._random(probe, batch, maps)
+        else:
+            cost, share = self._windows(probe, batch, maps)
+        value = torch.empty(len(maps), len(batch), dtype=torch.float64)
+        for i, (own, given) in enumerate(zip(cost, share, strict=True)):
+            for j, each in enumerate(given):
+                value[j, i] = self._mean_square(own, each)
+        return undefined(value, ~value.isnan(), "there are no windows, or none of them changes the output")
+
+    def _windows(self, probe: Probe, batch: Batch, maps: Maps) -> Found:
         windows = probe.domain.windows(batch.x)
-        chosen = [self._chosen(windows, batch, i) for i in range(len(batch))]
+        there = [windows.valid[i].nonzero().flatten() for i in range(len(batch))]
+        chosen = [own[self._drawn(batch.streams, i, len(own))] for i, own in enumerate(there)]
         rows = torch.cat([torch.full_like(own, i) for i, own in enumerate(chosen)])
         which = torch.cat(chosen)
         masks = Masks(rows, lambda i: windows.keep(rows[i], which[i]))
-        after = torch.split(probe.deletions(batch, self.fill, masks).read(self.output), [len(own) for own in chosen])
-        cost = [before - own for before, own in zip(probe.clean(batch).read(self.output), after, strict=True)]
         weight = self._weight(probe, batch)
-        value = torch.empty(len(maps), len(batch), dtype=torch.float64)
+        share = [torch.empty(len(maps), len(own), dtype=torch.float64) for own in chosen]
         for j, site_map in enumerate(maps.sites()):
             weighted = site_map.double() * weight
-            sums, noise = windows.sums(weighted), 1e-12 * weighted.abs().sum(-1)
+            total, noise = windows.sums(weighted), 1e-12 * weighted.abs().sum(-1)
             for i, own in enumerate(chosen):
-                share = sums[i, own]
                 # a summed-area table leaves rounding where a window's sum is zero
-                share = torch.where(share.abs() <= noise[i], 0.0, share)
-                value[j, i] = self._misfit(cost[i], share)
-        return undefined(value, ~value.isnan(), "there are no windows, or none of them changes the output")
+                share[i][j] = torch.where(total[i, own].abs() <= noise[i], 0.0, total[i, own])
+        return self._cost(probe, batch, masks, [len(own) for own in chosen]), share
 
-    def _chosen(self, windows: Windows, batch: Batch, row: int) -> Int[Tensor, " k"]:
-        """The windows of one sample: all that exist, or those its seed draws."""
-        there = torch.nonzero(windows.valid[row]).flatten()
-        if not 0 < self.samples < len(there):
-            return there
-        rng = batch.streams.generator(row, "infidelity-windows")
-        return there[torch.randperm(len(there), generator=rng)[: self.samples].sort().values]
+    def _random(self, probe: Probe, batch: Batch, maps: Maps) -> Found:
+        units = probe.units("site", batch)
+        chosen: list[list[Subset]] = []
+        for i, n in enumerate(units.count.tolist()):
+            every = [s for size, many in set_sizes(n).items() for s in subsets(batch.streams, i, n, size, many)]
+            chosen.append([every[k] for k in self._drawn(batch.streams, i, len(every)).tolist()])
+        heat = units.sum(maps.sites().double() * self._weight(probe, batch))
+        share = [sums(heat[:, i, :n], chosen[i]) for i, n in enumerate(units.count.tolist())]
+        return self._cost(probe, batch, without(units, chosen), [len(own) for own in chosen]), share
+
+    def _noise(self, probe: Probe, batch: Batch, maps: Maps) -> Found:
+        domain, k = probe.domain, self.samples
+        leaf, free = domain.leaf(batch.x).detach(), domain.deletable(batch.x)
+        rows = torch.arange(len(batch)).repeat_interleave(k)
+
+        def noise(i: int) -> Float[Tensor, "1 ..."]:
+            rng = batch.streams.generator(i // k, f"infidelity-noise {i % k}")
+            return self.sigma * torch.randn(1, *leaf.shape[1:], generator=rng, dtype=torch.float64)
+
+        def make(index: Int[Tensor, " n"]) -> Inputs:
+            own, x = rows[index], batch.x.take(rows[index])
+            moved = leaf[own] - torch.cat([noise(i) for i in index.tolist()]).to(leaf.dtype)
+            return domain.delete(x, torch.zeros_like(free[own]), domain.with_leaf(x, moved))
+
+        def ask() -> Tensor:
+            return torch.cat([answers.rows for _, answers in probe.answers(batch, rows, make)])
+
+        known = f"noise {self.sigma} {k} {batch.target.tolist()}"
+        answers = Answers(probe.shared(known, batch, ask), batch.target[rows], batch.label[rows])
+        after = answers.read(self.output).reshape(len(batch), k)
+        sites = maps.sites().double()
+        share = torch.empty(len(batch), len(maps), k, dtype=torch.float64)
+        for i in range(len(rows)):
+            change = domain.reduce(noise(i), "sum").flatten() * free[i // k]
+            share[i // k, :, i % k] = (sites[:, i // k] * change).sum(-1)
+        return list(probe.clean(batch).read(self.output)[:, None] - after), list(share)
+
+    def _cost(self, probe: Probe, batch: Batch, masks: Masks, counts: list[int]) -> list[Float[Tensor, " _"]]:
+        """What deleting each window costs, per sample."""
+        after = torch.split(probe.deletions(batch, self.fill, masks).read(self.output), counts)
+        return [before - own for before, own in zip(probe.clean(batch).read(self.output), after, strict=True)]
+
+    def _drawn(self, streams: Streams, row: int, n: int) -> Int[Tensor, " k"]:
+        """Which of a sample's `n` windows are used: all, or those its seed draws."""
+        if not 0 < self.samples < n:
+            return torch.arange(n)
+        return torch.randperm(n, generator=streams.generator(row, "infidelity-windows"))[: self.samples].sort().values
 
     def _weight(self, probe: Probe, batch: Batch) -> Float[Tensor, "b s"]:
         """What a unit of the map at each site is worth under a window."""
@@ -94,23 +186,34 @@ class Infidelity(Metric):
         change = domain.leaf(batch.x).detach().double() - domain.leaf(filler.full(domain, batch)).detach().double()
         return domain.reduce(change, "sum").flatten(1)
 
-    def _misfit(self, cost: Float[Tensor, " k"], share: Float[Tensor, " k"]) -> Float[Tensor, ""]:
+    def _mean_square(self, cost: Float[Tensor, " k"], share: Float[Tensor, " k"]) -> Float[Tensor, ""]:
+        """The mean squared difference of cost and share, under the factor and the unit that were asked for."""
         if self.centered:
             cost, share = cost - cost.mean(), share - share.mean()
         energy = share.square().mean()
         if self.scale == "optimal" and energy > 0:
             share = share * ((cost * share).mean() / energy)
-        misfit = (cost - share).square().mean()
-        return misfit / cost.square().mean() if self.normalised else misfit
+        found = (cost - share).square().mean()
+        return found / cost.square().mean() if self.normalised else found
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
+        if self.perturbation == "gaussian":
+            return {CLEAN} | {("noise", self.sigma, self.samples, i) for i in range(self.samples)}
+        every = self._random_asks(shape) if self.sets == "random" else self._window_asks(shape)
+        if 0 < self.samples < len(every):
+            every = {(self.sets, self.fill, "drawn", i) for i in range(self.samples)}
+        return {CLEAN} | every
+
+    def _random_asks(self, shape: Shape) -> set[Ask]:
+        site = shape.domain.resolve_units("site")
+        sizes = set_sizes(shape.units(site))
+        return set().union(*(subset_asks(self.fill, site, shape, size, many) for size, many in sizes.items()))
+
+    def _window_asks(self, shape: Shape) -> set[Ask]:
         windows = shape.domain.windows(shape.x)
-        boxes = windows.box[0, windows.valid[0]]
-        if 0 < self.samples < len(boxes):
-            return {CLEAN} | {("window", self.fill, f"{self.samples} drawn", i) for i in range(self.samples)}
-        sites = shape.domain.units("site", shape.x)
-        asks: set[Ask] = {CLEAN}
-        for top, bottom, left, right in boxes.tolist():
+        sites = shape.partition(shape.domain.resolve_units("site"))
+        asks: set[Ask] = set()
+        for top, bottom, left, right in windows.box[0, windows.valid[0]].tolist():
             size = (bottom - top) * (right - left)
             if size == int(sites.count[0]):
                 asks.add(("full", self.fill))
@@ -119,3 +222,8 @@ class Infidelity(Metric):
             else:
                 asks.add(("window", self.fill, top, bottom, left, right))
         return asks
+
+
+def set_sizes(n: int) -> dict[int, int]:
+    """How many random sets of each size; percentages that come to the same number of sites are taken together."""
+    return {size: EACH * times for size, times in Counter(max(1, n * p // 100) for p in PERCENTS).items()} if n else {}

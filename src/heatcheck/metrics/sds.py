@@ -21,13 +21,15 @@ class SingleDeletion(Metric):
     $r = \mathrm{Spearman}_m\big(\sum_{i \in p_m} A_i,\; f_t(x) - f_t(x^{p_m})\big)$
 
     The score is undefined where all units of the map, or all drops, are equal. On a model fine-tuned with
-    deleted cells this is IDSDS.
+    deleted cells this is IDSDS. Random maps score 0 on average, with deviation $1/\sqrt{P - 1}$ for $P$ units.
 
     Args:
-        units: what is deleted; a grid of 4 × 4 cells on pictures, tokens on texts.
+        units: what is deleted; P = 16 cells, `grid(4)`, on pictures (`grid(2)` and `grid(8)` for P = 4 and 64), tokens
+            on texts. Where a side cannot be divided, the pixels left over belong to no cell, as in the paper's code.
         fill: what replaces it.
-        output: where the drop is read.
-        nan: `status` reports an undefined score; `zero` counts it as no information.
+        output: where the drop is read, whatever output the map explains.
+        nan: `status` reports an undefined score, and means leave it out, as the paper's code does; `zero` counts it as
+            no information.
 
     Paper: hesse2024.  Differs: an undefined correlation is a status with its coverage shown, not silently dropped.
     Cost per sample: 1 + units forwards, shared by all methods.

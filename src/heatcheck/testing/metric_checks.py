@@ -262,7 +262,8 @@ def check_passes_predicted(metric: Metric, models: Models | None = None) -> None
         one.scores(probe)
         forwards = backwards = 0
         for i in range(len(scene.batch)):
-            shape = Shape(scene.model.domain, scene.batch.x.take(torch.tensor([i])))
+            x, known = scene.batch.x.take(torch.tensor([i])), scene.batch.references[i]
+            shape = Shape(scene.model.domain, x, scene.model, known)
             more, again = passes_of(unit.asks(shape, one.maps.methods[0]), unit.passes(shape)), unit.again(shape)
             forwards, backwards = forwards + more[0] + again, backwards + more[1] + again
         counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)

@@ -1,7 +1,7 @@
 """Toy models whose right answers are known: tiny, made from a seed, in double precision unless told otherwise."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +92,7 @@ class TextToy(Toy):
     def call(self, network: nn.Module, x: Inputs) -> Any:
         return network(self.domain.leaf(x), x["attention"])
 
-    def randomised(self, layer: str, seed: int) -> Explained:
+    def randomised(self, layer: str | Sequence[str], seed: int) -> Explained:
         twin = super().randomised(layer, seed)
         if isinstance(twin, TextToy):
             twin._own_embedding()

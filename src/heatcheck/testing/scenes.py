@@ -21,10 +21,10 @@ def probe_for(model: Explained, *, forward: int = 4, backward: int = 4) -> Probe
 
 
 def toy_batch(model: Toy, n: int = 5, seed: int = 0) -> Batch:
-    """`n` samples of a toy with the predicted class as target and label, and a reference mask each.
+    """`n` samples of a toy with the predicted class as target and label, and references `mask` and `parts` each.
 
     The mask marks the larger half of the true contributions where they are known, else the first half of what
-    may be deleted.
+    may be deleted. The parts are the four quarters of what may be deleted, in order.
     """
     return batch_of(model, model.inputs(n, seed), seed=seed)
 
@@ -47,7 +47,11 @@ def _references(model: Toy, x: Inputs, target: Tensor) -> tuple[dict[str, Any], 
     order = torch.where(free, worth, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(1)
     inside = order < (free.sum(1, keepdim=True) // 2)
     shape = model.domain.reduce(model.domain.leaf(x).detach(), "sum").shape[1:]
-    return tuple({"mask": row.reshape(shape)} for row in inside)
+    quarter = torch.where(free, (free.long().cumsum(1) - 1) * 4 // free.sum(1, keepdim=True).clamp_min(1), -1)
+    parts = quarter[:, None] == torch.arange(4)[:, None]
+    return tuple(
+        {"mask": mask.reshape(shape), "parts": own.reshape(4, *shape)} for mask, own in zip(inside, parts, strict=True)
+    )
 
 
 def toy_maps(model: Toy, batch: Batch, kinds: Sequence[str] = ("oracle", "random", "anti_oracle")) -> Maps:

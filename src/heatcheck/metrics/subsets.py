@@ -1,0 +1,98 @@
+"""Random sets of units, no two alike, and what deleting them is named in a plan."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations, count, islice
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from heatcheck.domain.base import Units
+from heatcheck.engine.plan import Ask, Shape, single
+from heatcheck.engine.probe import Masks
+from heatcheck.types import Streams
+
+Subset = Callable[[], Bool[Tensor, " n"]]
+"""Which of a sample's units are in the set; made whenever it is looked at."""
+FEW = 8
+"""Sets are listed where there are at most this many times as many as are wanted; else drawn until they differ."""
+
+
+def subsets(streams: Streams, row: int, n: int, size: int, wanted: int) -> list[Subset]:
+    """Different sets of `size` of a sample's `n` units: `wanted` that its stream draws, or all where there are fewer.
+
+    The draws are the metrics' own, and the same for every map.
+    """
+    total = ways(n, size, FEW * wanted)
+    if total < FEW * wanted:
+        listed = torch.tensor(list(combinations(range(n), size)), dtype=torch.long)
+        order = torch.randperm(total, generator=streams.generator(row, f"metric-subsets {size} of {n}"))
+        which = order[:wanted].sort().values if wanted < total else torch.arange(total)
+        return [partial(_members, n, listed[j]) for j in which]
+    return list(islice(_different(streams, row, n, size), wanted))
+
+
+def ways(n: int, size: int, limit: int) -> int:
+    """How many sets of `size` of `n` units there are, or `limit` if that is less."""
+    found = 1
+    for j in range(min(size, n - size)):
+        found = found * (n - j) // (j + 1)
+        if found >= limit:
+            return limit
+    return min(found, limit) if 0 < size <= n else 0
+
+
+def _different(streams: Streams, row: int, n: int, size: int) -> Iterator[Subset]:
+    def drawn(draw: int) -> Int[Tensor, " k"]:
+        rng = streams.generator(row, f"metric-subset {size} {draw}")
+        return torch.randperm(n, generator=rng)[:size]
+
+    if size * math.log(n / size) > math.log(1e18):  # a lower bound on the number of sets: draws never meet
+        yield from (lambda draw=draw: _members(n, drawn(draw)) for draw in count())
+    seen: set[bytes] = set()
+    for draw in count():
+        chosen = drawn(draw).sort().values
+        if chosen.numpy().tobytes() not in seen:
+            seen.add(chosen.numpy().tobytes())
+            yield partial(_members, n, chosen)
+
+
+def _members(n: int, chosen: Int[Tensor, " k"]) -> Bool[Tensor, " n"]:
+    inside = torch.zeros(n, dtype=torch.bool)
+    inside[chosen] = True
+    return inside
+
+
+def without(units: Units, sets: Sequence[Sequence[Subset]]) -> Masks:
+    """The question, for every set of every sample, what becomes of the output without it."""
+    each = [(row, subset) for row, own in enumerate(sets) for subset in own]
+    rows = torch.tensor([row for row, _ in each], dtype=torch.long)
+
+    def keep(i: Int[Tensor, " k"]) -> Bool[Tensor, "k s"]:
+        gone = torch.zeros(len(i), units.width, dtype=torch.bool)
+        for out, j in zip(gone, i.tolist(), strict=True):
+            inside = each[j][1]()
+            out[: len(inside)] = inside
+        return ~units.take(rows[i]).spread(gone)
+
+    return Masks(rows, keep)
+
+
+def sums(values: Float[Tensor, "m n"], sets: Sequence[Subset]) -> Float[Tensor, "m k"]:
+    """What values per unit add up to over each set, in double precision and in the order of units."""
+    wide = values.double()
+    found = [wide.index_select(1, subset().nonzero().flatten()).sum(-1) for subset in sets]
+    return torch.stack(found, -1) if found else wide.new_empty(len(wide), 0)
+
+
+def subset_asks(fill: str, units: str, shape: Shape, size: int, wanted: int) -> set[Ask]:
+    """The deletions of `subsets`; sets of one unit, or of all, are the questions that others ask too."""
+    n = shape.units(units)
+    number = ways(n, size, wanted)
+    if size == n and number:
+        return {("full", fill)}
+    if size == 1 and number == n:
+        return single(fill, units, shape)
+    return {("subset", fill, units, size, wanted, j) for j in range(number)}
