@@ -26,21 +26,21 @@ class Unit:
         for name, allowed in {**CHOICES, **self.choices}.items():
             value = getattr(self, name, None)
             if value is not None and value not in allowed:
-                raise SpecError(f"{self.kind} {self.id}: {name}={value!r} is not one of {', '.join(allowed)}")
+                raise SpecError(f"{type(self).kind} {self.id}: {name}={value!r} is not one of {', '.join(allowed)}")
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             if f.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not a whole number")
+                raise SpecError(f"{type(self).kind} {self.id}: {f.name}={value!r} is not a whole number")
             if f.type is float and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not a number")
+                raise SpecError(f"{type(self).kind} {self.id}: {f.name}={value!r} is not a number")
             if f.type is float:  # 5 and 5.0 are one value with one identity
                 object.__setattr__(self, f.name, float(value))
             if f.type is bool and not isinstance(value, bool):
-                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is neither true nor false")
+                raise SpecError(f"{type(self).kind} {self.id}: {f.name}={value!r} is neither true nor false")
             if f.type is str and f.name not in NESTED and not isinstance(value, str):
-                raise SpecError(f"{self.kind} {self.id}: {f.name}={value!r} is not a name")
+                raise SpecError(f"{type(self).kind} {self.id}: {f.name}={value!r} is not a name")
             if f.type is int and f.name in ("steps", "samples", "grid") and value < 1 and value != f.default:
-                raise SpecError(f"{self.kind} {self.id}: {f.name}={value} must be at least 1")
+                raise SpecError(f"{type(self).kind} {self.id}: {f.name}={value} must be at least 1")
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:

@@ -1,24 +1,44 @@
 """Agreement with the other models, against the formula and against known answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.types import NotApplicable
+from heatcheck.metrics.pscore import cosine
+from heatcheck.spec import SpecError
+from heatcheck.types import Inputs, NotApplicable
+
+MUTANTS = (
+    ("metrics/pscore.py", "torch.cat([flat[:k], flat[k + 1 :]]).mean(0)", "flat.mean(0)"),
+    ("metrics/pscore.py", "return [flat.mean(0)] * len(flat)", "return [flat.amax(0)] * len(flat)"),
+    ("metrics/pscore.py", '"l2": flat.square().sum(1, keepdim=True).sqrt()', '"l2": flat.abs().sum(1, keepdim=True)'),
+    ("metrics/pscore.py", "flat = flat - flat.amin(1, keepdim=True)", "flat = flat - flat.mean(1, keepdim=True)"),
+    ("metrics/pscore.py", "groups.setdefault((own.sites, size), [])", "groups.setdefault((size,), [])"),
+    ("metrics/pscore.py", "max(held, key=lambda h: h.size)", "min(held, key=lambda h: h.size)"),
+)
 
 
-def slow_pscore(maps, own, *, leave_one_out=False, l2=False):
+def normalised(map, how):
+    flat = np.asarray(map, dtype=np.float64).ravel()
+    if how == "l2":
+        return flat / np.linalg.norm(flat)
+    if how == "minmax":
+        return (flat - flat.min()) / (flat.max() - flat.min())
+    return flat
+
+
+def slow_pscore(maps, own, *, leave_one_out=False, normalise="none"):
     """cos(mean of all, own), from the formula."""
-    flat = [np.asarray(m).ravel() for m in maps]
-    if l2:
-        flat = [m / np.linalg.norm(m) for m in flat]
+    flat = [normalised(m, normalise) for m in maps]
     mean = np.mean([m for i, m in enumerate(flat) if i != own or not leave_one_out], axis=0)
     return mean @ flat[own] / np.linalg.norm(mean) / np.linalg.norm(flat[own])
 
 
-def gather(toys, values, shape=(6, 6)):
+def gather(toys, values):
     """`values[model][method]` are maps `[b, h, w]` of the same samples."""
     model = toys.bent()
     batch = toys.pictures(model, len(values[0][0]))
@@ -37,7 +57,7 @@ def draws(m, methods=2, b=3, seed=0, shape=(6, 6)):
 
 
 @pytest.mark.parametrize("loo", [False, True])
-@pytest.mark.parametrize("normalise", ["none", "l2"])
+@pytest.mark.parametrize("normalise", ["none", "l2", "minmax"])
 def test_agrees_with_the_formula(toys, loo, normalise):
     values = draws(4)
     got = across(toys, f"pscore(leave_one_out={loo}, normalise={normalise})", values)
@@ -45,14 +65,13 @@ def test_agrees_with_the_formula(toys, loo, normalise):
         for j in range(2):
             for i in range(3):
                 maps = [values[g][j][i] for g in range(4)]
-                expected = slow_pscore(maps, k, leave_one_out=loo, l2=normalise == "l2")
+                expected = slow_pscore(maps, k, leave_one_out=loo, normalise=normalise)
                 assert got[f"net {k}"].value[j, i] == pytest.approx(expected, abs=1e-12)
 
 
 def test_known_answers(toys):
-    """Alone or all alike: 1. Orthogonal maps of equal norm: 1/√m with oneself, 0 without."""
+    """X4: all alike: 1. Orthogonal maps of equal norm: 1/√m with oneself, 0 without."""
     one = torch.rand(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert across(toys, "pscore", [[one]])["net 0"].value.tolist()[0] == pytest.approx([1.0, 1.0], abs=1e-12)
     alike = across(toys, "pscore", [[one], [3 * one], [0.2 * one]])
     assert all(torch.allclose(s.value, torch.ones(1, 2, dtype=torch.float64)) for s in alike.values())
     basis = torch.eye(36, dtype=torch.float64).reshape(36, 6, 6)
@@ -94,14 +113,122 @@ def test_the_order_of_models_and_samples_changes_no_bit(toys):
     assert torch.equal(got["net 0"].value, forward["net 0"].value)
 
 
-def test_maps_that_cannot_be_compared_are_reasons(toys):
+@settings(max_examples=10, deadline=None)
+@given(m=st.integers(2, 5), seed=st.integers(0, 99), how=st.sampled_from(["none", "l2", "minmax"]), loo=st.booleans())
+def test_bounds(toys, m, seed, how, loo):
+    """X3: a cosine; never negative where no map is."""
+    spec = f"pscore(normalise={how}, leave_one_out={str(loo).lower()})"
+    values = draws(m, seed=seed)
+    for s in across(toys, spec, values).values():
+        assert (s.value.abs() <= 1).all()
+    for s in across(toys, spec, [[a.abs() for a in own] for own in values]).values():
+        assert (s.value >= 0).all()
+
+
+def test_the_largest_maps_dominate_unless_they_are_normalised(toys):
+    """Why l2 with leave-one-out is worth reporting beside the paper's own form."""
+    values = draws(4, methods=1)
+    values[0][0] *= 1e6
+    loud = across(toys, "pscore", values)
+    assert (loud["net 0"].value > 0.999999).all()
+    fair = across(toys, "pscore(normalise=l2)", values)
+    assert (fair["net 0"].value < 0.9).all()
+
+
+def test_one_map_is_its_own_average_which_is_why_it_gets_no_score(toys):
+    """|M| = 1 gives a cosine of 1 whatever the map."""
     one = torch.rand(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    sizes = across(toys, "pscore", [[one], [one[:, :3, :3]]])
-    assert sizes["net 0"].status == (("undefined: the models' maps differ in size (3×3, 6×6)",) * 2,)
-    alone = across(toys, "pscore(leave_one_out=true)", [[one]])
-    assert alone["net 0"].status == (("undefined: no other model has this map",) * 2,)
-    zero = across(toys, "pscore", [[one], [0 * one]])
-    assert zero["net 1"].status[0][0].endswith("is zero everywhere") and zero["net 0"].status[0] == ("ok", "ok")
+    assert cosine(one[0].flatten(), one[0].flatten())[0] == pytest.approx(1.0, abs=1e-12)
+    for spec in ("pscore", "pscore(leave_one_out=true)"):
+        alone = across(toys, spec, [[one]])
+        assert alone["net 0"].status == (("undefined: no other model has this map",) * 2,)
+
+
+@pytest.mark.parametrize("loo", ["true", "false"])
+def test_models_are_compared_with_those_of_their_own_resolution(toys, loo):
+    large, small = draws(3, methods=1), draws(3, methods=1, seed=1, shape=(3, 3))
+    spec = f"pscore(leave_one_out={loo})"
+    both = across(toys, spec, [*large, *small])
+    for k, alone in enumerate(across(toys, spec, large).values()):
+        assert torch.equal(both[f"net {k}"].value, alone.value)
+    for k, alone in enumerate(across(toys, spec, small).values()):
+        assert torch.equal(both[f"net {3 + k}"].value, alone.value)
+    odd = across(toys, spec, [*large, small[0]])
+    assert odd["net 3"].status == (("undefined: no other model has this map at its resolution",) * 3,)
+    assert odd["net 0"].status == (("ok",) * 3,)
+
+
+@pytest.mark.parametrize("normalise", ["none", "l2", "minmax"])
+def test_a_common_resolution_is_that_of_the_model_that_sees_the_most(toys, normalise):
+    """Models of 6 × 6 and 8 × 8 pixels, with maps of 3 × 3, 6 × 6 and 8 × 8."""
+    from torch.nn.functional import interpolate
+
+    values = [draws(1, methods=1, seed=k, shape=shape)[0][0] for k, shape in enumerate([(3, 3), (6, 6), (8, 8)])]
+    nets = [toys.bent(1, 6), toys.bent(1, 6), toys.bent(1, 8)]
+    seen = [toys.pictures(net, 3, 1, size) for net, size in zip(nets, (6, 6, 8), strict=True)]
+    batches = {f"net {k}": replace(b, streams=seen[0].streams, target=seen[0].target) for k, b in enumerate(seen)}
+    maps = {
+        name: toys.maps_of(net, batch, own)
+        for net, own, (name, batch) in zip(nets, values, batches.items(), strict=True)
+    }
+    got = toys.metric(f"pscore(common_resolution=true, normalise={normalise})").across(batches, maps)
+    wide = [interpolate(v[:, None], (8, 8), mode="bilinear", align_corners=False)[:, 0] for v in values]
+    for k in range(3):
+        for i in range(3):
+            expected = slow_pscore([w[i] for w in wide], k, normalise=normalise)
+            assert got[f"net {k}"].value[0, i] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_common_resolution_changes_nothing_where_there_is_one(toys):
+    values = draws(3, shape=(3, 3))
+    plain, common = (across(toys, s, values) for s in ("pscore", "pscore(common_resolution=true)"))
+    assert all(torch.equal(plain[name].value, common[name].value) for name in plain)
+
+
+def test_texts_are_compared_where_models_see_the_same_tokens(toys):
+    """Maps of equal length on other tokens are not maps of the same thing."""
+    model = toys.words()
+    batch = toys.sentences(model, (4, 4))
+    other = batch.x["ids"].clone()
+    other[1, 2] = 3 + (other[1, 2] - 2) % 27
+    split = replace(batch, x=Inputs({**batch.x.tensors, "ids": other}))
+    batches = {"p": batch, "q": batch, "r": split}
+    maps = {n: toys.random_maps(model, b, 1, seed=k) for k, (n, b) in enumerate(batches.items())}
+    got = toys.metric("pscore").across(batches, maps)
+    free = ~batch.x["special"]
+    first, second = (
+        [maps[n].items[0].values[i][free[i]] for n in names] for i, names in enumerate([("p", "q", "r"), ("p", "q")])
+    )
+    assert got["p"].value[0].tolist() == pytest.approx([slow_pscore(first, 0), slow_pscore(second, 0)], abs=1e-9)
+    assert got["r"].value[0, 0] == pytest.approx(slow_pscore(first, 2), abs=1e-9)
+    assert got["r"].status == (("ok", "undefined: no other model has this map at its resolution"),)
+    assert toys.metric("pscore(common_resolution=true)").across(batches, maps)["r"].status == got["r"].status
+
+
+def test_a_method_that_only_some_models_have_is_compared_between_these(toys):
+    values = draws(3)
+    batches, maps = gather(toys, values)
+    maps["net 2"] = maps["net 2"].only([1])
+    got = toys.metric("pscore").across(batches, maps)
+    for i in range(3):
+        assert got["net 0"].value[0, i] == pytest.approx(slow_pscore([v[0][i] for v in values[:2]], 0), abs=1e-12)
+        assert got["net 2"].value[0, i] == pytest.approx(slow_pscore([v[1][i] for v in values], 2), abs=1e-12)
+
+
+@pytest.mark.parametrize("normalise", ["none", "l2", "minmax"])
+def test_maps_without_any_direction_are_reasons(toys, normalise):
+    one = torch.rand(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    spec = f"pscore(normalise={normalise})"
+    zero = across(toys, spec, [[one], [0 * one]])
+    assert zero["net 1"].status[0] == ("undefined: the map, or the models' average, is zero everywhere",) * 2
+    assert zero["net 0"].status[0] == ("ok", "ok")
+    flat = across(toys, spec, [[one], [torch.ones_like(one)]])
+    assert (flat["net 1"].status[0][0] == "ok") == (normalise != "minmax")
+
+
+def test_an_unknown_normalisation_is_refused(toys):
+    with pytest.raises(SpecError, match=r"metric pscore: normalise='sum' is not one of none, l2, minmax"):
+        toys.metric("pscore(normalise=sum)")
 
 
 def test_a_failed_map_is_left_out_of_the_average(toys):

@@ -11,7 +11,32 @@ from hypothesis.extra import numpy as hnp
 from sklearn import metrics as sk
 
 from heatcheck.metrics.synscore import average_precision, roc_auc
+from heatcheck.spec import SpecError
 from heatcheck.types import NotApplicable
+
+MUTANTS = (
+    ("metrics/synscore.py", 'if self.kind == "auc" else', 'if self.kind == "ap" else'),
+    ("metrics/synscore.py", "ranks - p * (p + 1) / 2", "ranks - p * p / 2"),
+    ("metrics/synscore.py", "gained * hits[ends] / (ends + 1)", "hits[ends] / (ends + 1)"),
+    ("metrics/synscore.py", "ordered[1:] != ordered[:-1]", "ordered[1:] == ordered[1:]"),
+)
+
+
+def slow_auc(values, inside):
+    """The share of pairs, one site inside and one outside, that the map puts in the right order."""
+    pairs = [(a, b) for a in values[inside] for b in values[~inside]]
+    return sum((a > b) + 0.5 * (a == b) for a, b in pairs) / len(pairs)
+
+
+def slow_ap(values, inside):
+    """Precision at each threshold, weighted by the recall gained there."""
+    area = recall = 0.0
+    for threshold in sorted(set(values.tolist()), reverse=True):
+        shown = values >= threshold
+        hits = (shown & inside).sum()
+        area += (hits / inside.sum() - recall) * hits / shown.sum()
+        recall = hits / inside.sum()
+    return area
 
 
 @settings(deadline=None)
@@ -34,6 +59,23 @@ def with_masks(batch, masks):
     return replace(batch, references=tuple({} if m is None else {"mask": m} for m in masks))
 
 
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("kind", "slow"), [("auc", slow_auc), ("ap", slow_ap)])
+@pytest.mark.parametrize("on", ["image", "text"])
+def test_agrees_with_the_definition(toys, on, kind, slow, ties):
+    model, batch = toys.stage(on)
+    free = model.domain.deletable(batch.x)
+    rng = torch.Generator().manual_seed(2)
+    batch = with_masks(batch, list(torch.rand(*free.shape, generator=rng) < 0.4))
+    maps = toys.random_maps(model, batch, 3, ties=ties)
+    scores = toys.score(f"synscore(kind={kind})", model, batch, maps)
+    assert scores.status == (("ok",) * 3,) * 3
+    for j in range(3):
+        for i in range(3):
+            values, inside = maps.sites()[j, i, free[i]].numpy(), batch.references[i]["mask"][free[i]].numpy()
+            assert scores.value[j, i] == pytest.approx(slow(values, inside), abs=1e-9)
+
+
 def test_known_answers(toys):
     """X4, X5: the mask itself, a constant map, and a negated one."""
     model = toys.bent()
@@ -46,6 +88,42 @@ def test_known_answers(toys):
     assert toys.score("synscore", model, batch, maps).value.tolist() == [[1.0, 1.0], [0.5, 0.5], [0.0, 0.0]]
     ap = toys.score("synscore(kind=ap)", model, batch, maps).value
     assert ap[:2].tolist() == [[1.0, 1.0], [0.25, 0.25]]
+
+
+def test_m4s_square_is_a_fourteenth_of_the_picture():
+    """A random map's average precision is about the prevalence, 3600 / 50176 = 0.0717; its AUC a half."""
+    inside = torch.zeros(224, 224, dtype=torch.bool)
+    inside[100:160, 30:90] = True
+    prevalence = float(inside.double().mean())
+    assert prevalence == pytest.approx(0.0717, abs=5e-5)
+    values = torch.rand(224 * 224, generator=torch.Generator().manual_seed(0))
+    assert float(roc_auc(values, inside.flatten())) == pytest.approx(0.5, abs=0.015)
+    assert float(average_precision(values, inside.flatten())) == pytest.approx(prevalence, abs=0.004)
+    flat = torch.ones(224 * 224)
+    assert float(roc_auc(flat, inside.flatten())) == 0.5
+    assert float(average_precision(flat, inside.flatten())) == pytest.approx(prevalence, abs=1e-12)
+    quarter = torch.nn.functional.avg_pool2d(inside.double()[None, None], 32)
+    bled = torch.nn.functional.interpolate(quarter, (224, 224), mode="bilinear", align_corners=False).flatten()
+    assert 0.9 < float(roc_auc(bled, inside.flatten())) < 1, "a coarse map bleeds over the border"
+
+
+@settings(max_examples=15, deadline=None)
+@given(values=st.lists(st.integers(-3, 3), min_size=36, max_size=36))
+def test_increasing_changes_keep_both_and_negation_mirrors_the_auc(toys, values):
+    """X2."""
+    model = toys.bent()
+    batch = with_masks(toys.pictures(model, 1), [torch.eye(6, dtype=torch.bool)])
+    a = torch.tensor(values, dtype=torch.float64).reshape(1, 6, 6)
+    maps = toys.maps_of(model, batch, a, torch.exp(a) - 5, -a)
+    for kind in ("auc", "ap"):
+        plain, bent, negated = toys.score(f"synscore(kind={kind})", model, batch, maps).value[:, 0].tolist()
+        assert plain == bent and 0 <= plain <= 1
+        assert kind == "ap" or negated == pytest.approx(1 - plain, abs=1e-12)
+
+
+def test_an_unknown_kind_is_refused_as_a_metrics(toys):
+    with pytest.raises(SpecError, match="metric synscore: kind='f1' is not one of auc, ap"):
+        toys.metric("synscore(kind=f1)")
 
 
 def test_a_map_of_any_resolution_is_carried_to_sites(toys):
@@ -85,7 +163,7 @@ def test_masks_that_say_nothing_are_reasons(toys):
     batch = with_masks(batch, [some, None, torch.eye(5, dtype=torch.bool), torch.eye(6, dtype=torch.bool)])
     scores = toys.score("synscore", model, batch, toys.random_maps(model, batch, 1))
     assert scores.status[0] == (
-        "undefined: the mask holds everything or nothing",
+        "undefined: the mask holds nothing",
         "skipped: synscore needs a reference 'mask', and none was given",
         "undefined: the mask has 25 sites, the input 36",
         "ok",

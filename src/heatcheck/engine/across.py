@@ -1,27 +1,93 @@
-"""Metrics that compare models: a second phase over stored maps, one sample at a time."""
+"""Metrics that compare models: a second phase over stored maps, one sample at a time.
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+A method's maps are compared between the models that have the method and could read the sample. Scores are filed under
+the set of models in the run: another model is another question, and what was scored without it stays.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from heatcheck.engine.numerics import Numerics
 from heatcheck.engine.probe import Probe, Spent
-from heatcheck.engine.store import Group, MapColumn, ScoreColumn, Store, score_row
-from heatcheck.engine.task import CHUNK, Named, all_scores, as_attribution, explain, first_line, record_for, stored_map
+from heatcheck.engine.store import Group, MapColumn, ScoreColumn, Store, map_row, score_row
+from heatcheck.engine.task import (
+    CHUNK,
+    Named,
+    all_scores,
+    as_attribution,
+    done,
+    explain,
+    first_line,
+    record_for,
+    score_column,
+    stored_map,
+)
 from heatcheck.metrics.base import Maps
-from heatcheck.types import Batch, NotApplicable, Sample, Streams
+from heatcheck.types import Batch, NotApplicable, Sample, Scores, Streams
 
 if TYPE_CHECKING:
     from heatcheck.engine.run import Part
 
 
+@dataclass(frozen=True)
+class Reader:
+    """A model that could read a sample, and what is stored about it."""
+
+    part: "Part"
+    metric: Named
+    sample: Sample
+    record: dict[str, Any]
+    store: Store
+    spent: Spent
+
+    @cached_property
+    def methods(self) -> dict[str, Named]:
+        """The model's methods by label."""
+        return {m.label: m for m in self.part.work.methods}
+
+    @cached_property
+    def batch(self) -> Batch:
+        """The sample alone, as the model sees it."""
+        x = self.part.model.encode(self.sample)
+        return Batch(
+            x=x,
+            target=torch.tensor([self.record["target"]]),
+            label=torch.tensor([-1 if self.record["label"] is None else self.record["label"]]),
+            streams=Streams(self.part.work.seed, (self.sample.digest,)),
+            references=(self.part.model.references(self.sample, x),),
+        )
+
+    def key(self, method: str) -> tuple[str, int, str]:
+        """What a method's maps are filed under."""
+        return self.part.model.identity, self.part.work.seed, self.methods[method].digest
+
+    def explained(self, method: str) -> bool:
+        """Whether the first phase has come to this map, or sees nothing to do for the sample."""
+        tried = map_row(self.record) in self.store.costs.get(self.key(method), {})
+        return tried or done(self.store, self.part.model.identity, self.sample, self.part.work)
+
+    def scored(self, method: str) -> bool:
+        """Whether the score is stored; one that failed is tried again."""
+        at = self.store.scores.get((*self.key(method), self.metric.digest), {}).get(score_row(self.record))
+        return at is not None and not self.store.status(at).startswith("failed")
+
+    def column(self, method: str) -> MapColumn:
+        """The map: stored, or explained again, from stored answers, where maps are not kept."""
+        model, seed, _ = self.key(method)
+        held = stored_map(self.store, model, seed, self.methods[method], [self.record])
+        memo = self.store.answers(model, [self.sample.digest]) if held is None else {}
+        probe = Probe(self.part.model, self.part.numerics, memo=memo, spent=self.spent)
+        return explain(self.methods[method], probe, self.batch, held)[0]
+
+
 def score(label: str, parts: "Sequence[Part]", samples: Sequence[Sample], store: Store, spent: Spent) -> None:
-    """Score every sample that all models could read, and file the scores under each model."""
-    common = set.intersection(*({m.label for m in p.work.methods} for p in parts))
+    """Score what the first phase has explained and no run has compared, and file the scores under each model."""
     pending: list[Group] = []
     for sample in samples:
-        pending += score_sample(label, parts, sample, common, store, spent)
+        pending += score_sample(label, parts, sample, store, spent)
         if len(pending) >= CHUNK * len(parts):
             store.commit(pending)
             pending = []
@@ -29,66 +95,52 @@ def score(label: str, parts: "Sequence[Part]", samples: Sequence[Sample], store:
         store.commit(pending)
 
 
-def score_sample(
-    label: str, parts: "Sequence[Part]", sample: Sample, common: set[str], store: Store, spent: Spent
-) -> list[Group]:
-    """The scores of one sample on every model; nothing if they are stored, or a model could not read it."""
-    metric = {p.label: next(m for m in p.across if m.label == label) for p in parts}
-    records = {}
-    for part in parts:
-        known = store.samples.get((part.model.identity, sample.digest))
-        if sample.problem or known is None or known.get("problem"):
-            return []
-        records[part.label] = record_for(sample, known, part.work)
-    methods = {p.label: [m for m in p.work.methods if m.label in common] for p in parts}
-    if all(
-        score_row(records[p.label])
-        in store.scores.get((p.model.identity, p.work.seed, m.digest, metric[p.label].digest), {})
-        for p in parts
-        for m in methods[p.label]
-    ):
-        return []
-    batches, columns = {}, {}
-    for part in parts:
-        record = records[part.label]
-        batches[part.label] = Batch(
-            x=part.model.encode(sample),
-            target=torch.tensor([record["target"]]),
-            label=torch.tensor([-1 if record["label"] is None else record["label"]]),
-            streams=Streams(part.work.seed, (sample.digest,)),
-        )
-        columns[part.label] = [maps_of(m, part, batches[part.label], record, store, spent) for m in methods[part.label]]
-    maps = {
-        p.label: Maps([as_attribution(c, batches[p.label]) for c in columns[p.label]], p.model.domain, batches[p.label])
-        for p in parts
-    }
-    unit = metric[parts[0].label].unit
-    try:
-        found = unit.across(batches, maps)
-    except NotApplicable as reason:
-        found = {p.label: all_scores(len(common), 1, f"skipped: {reason}") for p in parts}
-    except Exception as problem:
-        found = {p.label: all_scores(len(common), 1, f"failed: {first_line(problem)}") for p in parts}
+def score_sample(label: str, parts: "Sequence[Part]", sample: Sample, store: Store, spent: Spent) -> list[Group]:
+    """The scores of one sample that are missing, a group for each model that has some."""
+    readers = readers_of(label, parts, sample, store, spent)
+    found: dict[str, list[ScoreColumn]] = {}
+    for method in dict.fromkeys(m for r in readers for m in r.methods):
+        having = [r for r in readers if method in r.methods]
+        if all(r.explained(method) for r in having) and not all(r.scored(method) for r in having):
+            for reader, column in compare(method, having):
+                if not reader.scored(method):
+                    found.setdefault(reader.part.label, []).append(column)
     return [
-        Group(
-            part.model.identity,
-            part.work.seed,
-            [records[part.label]],
-            scores=[
-                ScoreColumn(
-                    m.digest, metric[part.label].digest, found[part.label].value[i], list(found[part.label].status[i])
-                )
-                for i, m in enumerate(methods[part.label])
-            ],
-        )
-        for part in parts
+        Group(r.part.model.identity, r.part.work.seed, [r.record], scores=found[r.part.label])
+        for r in readers
+        if r.part.label in found
     ]
 
 
-def maps_of(
-    method: Named, part: "Part", batch: Batch, record: dict[str, object], store: Store, spent: Spent
-) -> MapColumn:
-    """A method's map of one sample: stored, or explained again where maps are not kept."""
-    held = stored_map(store, part.model.identity, part.work.seed, method, [record])
-    numerics: Numerics = part.numerics
-    return explain(method, Probe(part.model, numerics, spent=spent), batch, held)[0]
+def readers_of(label: str, parts: "Sequence[Part]", sample: Sample, store: Store, spent: Spent) -> list[Reader]:
+    """The models that could read a sample; none while one of them has not tried."""
+    readers = []
+    for part in parts:
+        metric = next((m for m in part.across if m.label == label), None)
+        known = store.samples.get((part.model.identity, sample.digest))
+        if sample.problem or known is None:
+            return []
+        if metric is None or known.get("problem"):
+            continue
+        record = record_for(sample, known, part.work)
+        if record["target"] is not None:
+            readers.append(Reader(part, metric, sample, record, store, spent))
+    return readers
+
+
+def compare(method: str, readers: Sequence[Reader]) -> Iterator[tuple[Reader, ScoreColumn]]:
+    """Score one method's maps of one sample, each model's with those of the others beside it."""
+    columns = [r.column(method) for r in readers]
+    batches = {r.part.label: r.batch for r in readers}
+    maps = {
+        r.part.label: Maps([as_attribution(column, r.batch)], r.part.model.domain, r.batch)
+        for r, column in zip(readers, columns, strict=True)
+    }
+    try:
+        scores: dict[str, Scores] = readers[0].metric.unit.across(batches, maps)
+    except NotApplicable as reason:
+        scores = {model: all_scores(1, 1, f"skipped: {reason}") for model in maps}
+    except Exception as problem:
+        scores = {model: all_scores(1, 1, f"failed: {first_line(problem)}") for model in maps}
+    for reader, column in zip(readers, columns, strict=True):
+        yield reader, score_column(column, reader.metric, scores[reader.part.label], 0)

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from heatcheck.engine.probe import Probe
-from heatcheck.metrics.base import Maps, Metric, metric
+from heatcheck.metrics.base import metric
 from heatcheck.metrics.curves import average_ranks
-from heatcheck.types import OK, Batch, Scores
+from heatcheck.metrics.localisation import Located
 
 
 @metric(
@@ -23,14 +22,19 @@ from heatcheck.types import OK, Batch, Scores
     invariant=("monotone", "scale", "shift"),
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SyntheticTruth(Metric):
-    """How well does the map separate the sites that decide the class from the others?
+class SyntheticTruth(Located):
+    r"""How well does the map separate the sites that decide the class from the others?
+
+    $\mathrm{AUC}(\mathrm{Syn}(x), A(x, f))$ or $\mathrm{AP}(\mathrm{Syn}(x), A(x, f))$
+
+    Meant for models that were trained on pictures with a synthetic patch (M4's squares of 60 × 60), where the mask is
+    the truth; it works on any mask.
 
     Args:
         kind: `auc`, the area under the ROC curve (0.5 for a constant map), or `ap`, average precision (the mask's
             share of the input for a constant map).
 
-    Paper: li2023.
+    Paper: li2023.  Differs: the paper does not say which of the two its table shows; ours is `auc` by default.
     Cost per sample: none.
     """
 
@@ -38,25 +42,8 @@ class SyntheticTruth(Metric):
 
     kind: str = "auc"
 
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        free = probe.domain.deletable(batch.x)
-        judge = roc_auc if self.kind == "auc" else average_precision
-        value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
-        status = [OK] * len(batch)
-        for i, reference in enumerate(batch.references):
-            if "mask" not in reference:
-                continue
-            mask = torch.as_tensor(reference["mask"]).bool()
-            if mask.numel() != free.shape[1]:
-                status[i] = f"undefined: the mask has {mask.numel()} sites, the input {free.shape[1]}"
-                continue
-            inside = mask.flatten()[free[i]]
-            if not 0 < int(inside.sum()) < len(inside):
-                status[i] = "undefined: the mask holds everything or nothing"
-                continue
-            for j, site_map in enumerate(maps.sites()):
-                value[j, i] = judge(site_map[i, free[i]], inside)
-        return Scores(value, (tuple(status),) * len(maps))
+    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+        return roc_auc(values, inside) if self.kind == "auc" else average_precision(values, inside)
 
 
 def roc_auc(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
