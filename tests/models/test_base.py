@@ -175,6 +175,64 @@ def test_channels_last_gives_the_same_identity_and_nearly_the_same_logits(net):
     assert_close(first.logits(Inputs({"pixels": PIXELS})), second.logits(Inputs({"pixels": PIXELS})))
 
 
+class Upside(nn.Module):
+    """Registered from the output to the input, with weights of its own, attention, and a head that is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.arange(3.0).reshape(1, 3, 1, 1))
+        self.head = nn.Linear(4, 3)
+        self.spare = nn.Sequential(nn.Linear(4, 3))
+        self.look = nn.MultiheadAttention(4, 1, batch_first=True)
+        self.norm = nn.BatchNorm2d(4)
+        self.conv = nn.Conv2d(3, 4, 4, stride=4)
+
+    def forward(self, x):
+        cells = self.norm(self.conv(x + self.shift)).flatten(2).transpose(1, 2)
+        return self.head(self.look(cells, cells, cells)[0].mean(1))
+
+
+class TestRandomised:
+    """Layers in the order of their use, and twins with some of them drawn anew."""
+
+    X = Inputs({"pixels": PIXELS})
+
+    def test_layers_come_in_the_order_of_use(self):
+        model = load_model(Upside())
+        assert model.weighted_layers(self.X) == [".", "conv", "norm", "look", "look.out_proj", "head"]
+        assert not any(m._forward_pre_hooks for m in model.module().modules())
+
+    def test_one_several_and_all_layers(self):
+        model = load_model(Upside())
+        before = model.module().state_dict()
+
+        def changed(layer):
+            twin = model.randomised(layer, 0).module().state_dict()
+            return {k for k, v in twin.items() if not torch.equal(v, before[k])}
+
+        assert changed(".") == {"shift"}
+        assert changed("head") == {"head.weight", "head.bias"}
+        assert changed(["head", "conv"]) == {"head.weight", "head.bias", "conv.weight", "conv.bias"}
+        still = {"norm.weight", "norm.bias", "look.in_proj_bias", "look.out_proj.bias"}  # ones and zeros have no spread
+        everything = {k for k, _ in model.module().named_parameters()} - still
+        assert changed("") == everything
+        assert changed([]) == set()
+
+    def test_a_layers_draws_depend_on_the_seed_and_its_name_alone(self):
+        model = load_model(Upside())
+        one, two, all_ = (model.randomised(layer, 7).module() for layer in ("head", ["conv", "head"], ""))
+        assert torch.equal(one.head.weight, two.head.weight)
+        assert torch.equal(one.head.weight, all_.head.weight)
+        assert not torch.equal(one.head.weight, model.randomised("head", 8).module().head.weight)
+        assert_close(one.head.weight.mean(), model.module().head.weight.mean(), atol=0.5, rtol=0)
+
+    def test_classes_are_counted_once(self):
+        model = load_model(Upside())
+        assert model.class_count(self.X) == 3
+        model.logits = None
+        assert model.class_count(self.X) == 3
+
+
 class TestFunctions:
     """Any function is a black box."""
 
@@ -182,7 +240,8 @@ class TestFunctions:
         model = load_model(lambda x: net(x).tolist(), name="box")
         assert not model.differentiable
         assert_close(model.logits(Inputs({"pixels": PIXELS})), net(PIXELS))
-        for ask in (model.module, model.weighted_layers, model.attention_blocks):
+        x = Inputs({"pixels": PIXELS})
+        for ask in (model.module, lambda: model.weighted_layers(x), model.attention_blocks):
             with pytest.raises(NotApplicable, match="box is a black box"):
                 ask()
         with pytest.raises(NotApplicable):

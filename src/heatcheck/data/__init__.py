@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from heatcheck.data.imagenet_names import imagenet_classes, imagenet_wnids
     from heatcheck.data.images import decode_image
     from heatcheck.data.load import load_data
+    from heatcheck.data.references import region
     from heatcheck.data.sentiment import corpus
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "imagenet_classes",
     "imagenet_wnids",
     "load_data",
+    "region",
     "sources",
 ]
 
@@ -30,6 +32,7 @@ _LAZY = {
     "imagenet_classes": "imagenet_names",
     "imagenet_wnids": "imagenet_names",
     "load_data": "load",
+    "region": "references",
 }
 
 

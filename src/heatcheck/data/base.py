@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from heatcheck.data.labels import ClassesArg, Labels
-from heatcheck.types import HeatcheckError, Modality, PathLike, Sample, digest_of, digest_of_tensor
+from heatcheck.data.references import plain
+from heatcheck.types import HeatcheckError, Modality, PathLike, Sample, digest_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +59,8 @@ class Dataset(Sequence[Sample]):
 
     def identity(self) -> str:
         """A digest of contents, labels and references; names, class names and order do not count."""
-        facts = [[s.digest, s.label, s.problem is None, {k: _plain(v) for k, v in s.reference.items()}] for s in self]
+        facts = [[s.digest, s.label, s.problem is None, {k: plain(v) for k, v in s.reference.items()}] for s in self]
         return digest_of(self.modality, *sorted(json.dumps(fact, sort_keys=True) for fact in facts))
-
-
-def _plain(value: Any) -> Any:
-    """A reference as something JSON can write in one way only."""
-    if isinstance(value, np.ndarray):
-        return digest_of(str(value.dtype), str(value.shape), value.tobytes())
-    if isinstance(value, Tensor):
-        return digest_of_tensor(value)
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def choose(names: Sequence[str], n: int | None, seed: int | None) -> list[int]:

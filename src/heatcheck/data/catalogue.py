@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 OWN = "its owner's"
+SPLITS = ("test", "val", "train")
+"""Parts of a corpus in ERASER's layout, the first by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,8 @@ _SOURCES = (
         id="images",
         form="images",
         modality="image",
-        about="20 labelled ImageNet pictures and 8 unlabelled photographs, from installed packages",
-        licence="ImageNet's terms (imagenet_*); CC BY 2.0 (china, flower); the others as scikit-image states",
+        about="20 labelled ImageNet pictures and 8 unlabelled photographs, from installed packages, with boxes and parts",
+        licence="ImageNet's terms (imagenet_*); CC BY 2.0 (china, flower); the others as scikit-image states; boxes and parts Apache-2.0",
         loader="embedded:images",
     ),
     Source(
@@ -58,7 +60,7 @@ _SOURCES = (
         id="folder",
         form="folder:PATH",
         modality="image",
-        about="a folder of pictures: flat, with a subfolder per class, or with a labels.csv",
+        about="a folder of pictures: flat, with a subfolder per class, or with a labels.csv; masks, boxes, parts",
         licence=OWN,
         loader="folders:folder",
     ),
@@ -69,6 +71,22 @@ _SOURCES = (
         about="ImageNet: val/nXXXXXXXX/*.JPEG, or pictures with a labels.csv (file, label, wnid, name)",
         licence="ImageNet's terms of access",
         loader="folders:imagenet",
+    ),
+    Source(
+        id="yolo",
+        form="yolo:PATH",
+        modality="image",
+        about="pictures with YOLO boxes or polygons, such as COCO's: masks of the main class, every class a part",
+        licence=OWN,
+        loader="yolo:yolo",
+    ),
+    Source(
+        id="squares",
+        form="squares:SOURCE",
+        modality="image",
+        about="pictures of another source, the first half with a yellow square whose place is known (M4's SynScore)",
+        licence="the source's",
+        loader="squares:squares",
     ),
     Source(
         id="files",
@@ -98,9 +116,17 @@ _SOURCES = (
         id="jsonl",
         form="jsonl:FILE",
         modality="text",
-        about="texts as JSON objects, one per line",
+        about="texts as JSON objects, one per line; they may have spans and parts",
         licence=OWN,
         loader="tables:jsonl_table",
+    ),
+    Source(
+        id="eraser",
+        form="eraser:PATH[:SPLIT]",
+        modality="text",
+        about="texts with human rationales in ERASER's layout, a folder or a tar archive; splits test, val, train",
+        licence=OWN,
+        loader="eraser:eraser",
     ),
     Source(
         id="tensor",
@@ -114,7 +140,7 @@ _SOURCES = (
         id="sequence",
         form="a list of texts, paths, pictures or (item, label) pairs",
         modality="image or text",
-        about="samples held in memory",
+        about="samples held in memory; dicts may carry masks, boxes, parts or spans",
         licence=OWN,
         loader="items:sequence",
     ),
@@ -132,3 +158,24 @@ _SOURCES = (
 def sources() -> dict[str, Source]:
     """All data sources by id."""
     return {source.id: source for source in _SOURCES}
+
+
+def split_spec(data: str) -> tuple[str, str, str]:
+    """What a spec says before the path it names, that path, and what it says after it.
+
+    >>> split_spec("squares:folder:val"), split_spec("eraser:movies.tar.gz:val"), split_spec("images")
+    (('squares:folder:', 'val', ''), ('eraser:', 'movies.tar.gz', ':val'), ('images', '', ''))
+    """
+    id, colon, place = data.partition(":")
+    form = getattr(sources().get(id), "form", "")
+    if form == id and not colon:
+        return data, "", ""
+    if not colon or not form.startswith(f"{id}:"):
+        return "", data, ""
+    if form == f"{id}:SOURCE":
+        before, place, after = split_spec(place)
+        return f"{id}:{before}", place, after
+    rest, colon, split = place.rpartition(":")
+    if form.endswith("[:SPLIT]") and colon and split in SPLITS:
+        return f"{id}:", rest, f":{split}"
+    return f"{id}:", place, ""

@@ -1,10 +1,16 @@
 """The data that `heatcheck run` uses when it is given none."""
 
-from heatcheck.data.base import Listing, Options
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from heatcheck.data.base import Listing, Options, distinct
+from heatcheck.data.folders import with_references
 from heatcheck.data.images import picture_sample
 from heatcheck.data.labels import Labels
 from heatcheck.data.packages import package_folder
 from heatcheck.data.sentiment import CLASSES, corpus
+from heatcheck.data.sidecars import beside
 from heatcheck.types import HeatcheckError, Modality, Sample
 
 _TEXTS = 48
@@ -16,7 +22,10 @@ _PHOTOGRAPHS = (
 
 
 def images(options: Options) -> Listing:
-    """The embedded pictures: foolbox's ImageNet samples with their labels, photographs without."""
+    """The embedded pictures: foolbox's ImageNet samples with their labels, photographs without.
+
+    Boxes of what they show and of its parts are our own, drawn by hand.
+    """
     samples = package_folder("foolbox", "data", "--no-deps foolbox")
     paths = {path.name: path for path in samples.glob("imagenet_*_*.jpg")}
     for package, inside, install, files in _PHOTOGRAPHS:
@@ -30,7 +39,8 @@ def images(options: Options) -> Listing:
         return picture_sample(name, paths[name]), label
 
     labels = _imagenet_if_known() if options.classes is None else Labels.given(options.classes)
-    return Listing(name="images", modality=Modality.IMAGE, names=names, make=make, labels=labels)
+    listing = Listing(name="images", modality=Modality.IMAGE, names=names, make=make, labels=labels)
+    return with_references(listing, beside((Path(__file__).parent / "annotations",), names))
 
 
 def _imagenet_if_known() -> Labels:
@@ -41,8 +51,8 @@ def _imagenet_if_known() -> Labels:
 
 
 def texts(options: Options) -> Listing:
-    """The embedded texts: reviews of the sentiment corpus's test split, with their decisive words."""
-    samples = corpus(_TEXTS, seed=0, split="test")
+    """The embedded texts: reviews of the sentiment corpus's test split, with their decisive words; every word is a part."""
+    samples = [_with_words(sample) for sample in corpus(_TEXTS, seed=0, split="test")]
     return Listing(
         name="texts",
         modality=Modality.TEXT,
@@ -50,3 +60,10 @@ def texts(options: Options) -> Listing:
         make=lambda i: (samples[i], samples[i].label),
         labels=Labels.given(CLASSES if options.classes is None else options.classes),
     )
+
+
+def _with_words(sample: Sample) -> Sample:
+    words = list(re.finditer(r"\w+(?:[-']\w+)*", sample.content))
+    names = distinct([word[0].lower() for word in words])
+    parts = {name: word.span() for name, word in zip(names, words, strict=True)}
+    return replace(sample, reference={**sample.reference, "parts": parts})

@@ -3,20 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heatcheck.data import sidecars
 from heatcheck.data.base import Listing, Options, distinct
 from heatcheck.data.imagenet_names import imagenet_wnids
 from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.labels import Labels, as_index, is_missing, read_lines
 from heatcheck.data.places import existing, kind_of
+from heatcheck.data.references import picture_with
 from heatcheck.data.tables import read_table
 from heatcheck.types import HeatcheckError, Modality, Sample, digest_of
 
 _WNID = re.compile(r"n\d{8}")
-_SIDECARS = frozenset({"labels.csv", "classes.txt"})
+_SIDECARS = frozenset({"labels.csv", "classes.txt", *sidecars.FILES})
 _DEPTH = 8  # of nested folders; a link to a folder above ends here
 
 
@@ -25,7 +27,8 @@ def folder(where: str, options: Options) -> Listing:
 
     A lone subfolder (`images/`) only wraps the pictures. Classes are `classes=`, else the lines of
     `classes.txt`, else ImageNet's if subfolders are wnids, else the subfolders in sorted order.
-    A `labels.csv` (file, label) beside the pictures labels them instead.
+    A `labels.csv` (file, label) beside the pictures labels them instead. References are read from `masks/`,
+    `boxes.csv`, `parts.csv`, `parts/` and `without/`, where these are there.
     """
     root = existing(where, "folder")
     return _listing(root, root, options, Labels.given(options.classes) if options.classes is not None else None)
@@ -72,12 +75,15 @@ def _path_and_label(line: str, base: Path) -> tuple[str, str | None]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
+    """A folder's pictures, in order, and what a reader should know of its other files."""
+
     pictures: tuple[PurePosixPath, ...]
     notes: tuple[str, ...]
 
 
-def _search(root: Path) -> _Found:
+def search(root: Path) -> Found:
+    """The pictures in a folder and below, without those that are references of others."""
     pictures, others = [], []
     for path in _walk(root, _DEPTH):
         relative = PurePosixPath(path.relative_to(root).as_posix())
@@ -85,11 +91,12 @@ def _search(root: Path) -> _Found:
             pictures.append(relative)
         elif relative.name not in _SIDECARS:
             others.append(relative)
+    pictures, _ = sidecars.split(pictures)
     if not others:
-        return _Found(tuple(sorted(pictures, key=str)), ())
+        return Found(tuple(sorted(pictures, key=str)), ())
     kinds = Counter(path.suffix.lower() or "no suffix" for path in others)
     shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
-    return _Found(
+    return Found(
         tuple(sorted(pictures, key=str)),
         (f"{len(others)} files are left aside, not being pictures: {shown}",),
     )
@@ -108,18 +115,31 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
 
 def _listing(root: Path, inner: Path, options: Options, labels: Labels | None) -> Listing:
     try:
-        found = _search(inner)
+        found = search(inner)
     except OSError as error:
         raise HeatcheckError(f"folder {str(inner)!r} cannot be read: {error.strerror}") from error
     table = next((p for p in (root / "labels.csv", inner / "labels.csv") if p.is_file()), None)
     if labels is None and (root / "classes.txt").is_file():
         labels = Labels.given(root / "classes.txt")
     if table is not None:
-        return _with_table(root.resolve().name, inner, found, _rows(table), labels)
-    return _with_subfolders(root.resolve().name, inner, found, labels)
+        listing = _with_table(root.resolve().name, inner, found, _rows(table), labels)
+    else:
+        listing = _with_subfolders(root.resolve().name, inner, found, labels)
+    return with_references(listing, sidecars.beside((root, inner), listing.names))
 
 
-def _with_subfolders(name: str, root: Path, found: _Found, labels: Labels | None) -> Listing:
+def with_references(listing: Listing, known: sidecars.Sidecars) -> Listing:
+    """The listing with what its pictures' maps should show."""
+
+    def make(index: int) -> tuple[Sample, Any]:
+        sample, written = listing.make(index)
+        label, _ = listing.labels.read(written)
+        return picture_with(sample, known.of(listing.names[index], label, listing.labels)), written
+
+    return replace(listing, make=make, notes=(*listing.notes, *known.notes))
+
+
+def _with_subfolders(name: str, root: Path, found: Found, labels: Labels | None) -> Listing:
     wrapped = _wrapped(found.pictures, labels)
     written = [path.parts[wrapped] if len(path.parts) > wrapped + 1 else None for path in found.pictures]
     groups = sorted({w for w in written if w is not None})
@@ -169,7 +189,7 @@ def _rows(table: Path) -> list[Mapping[str, str]]:
     return rows
 
 
-def _with_table(name: str, root: Path, found: _Found, rows: list[Mapping[str, str]], labels: Labels | None) -> Listing:
+def _with_table(name: str, root: Path, found: Found, rows: list[Mapping[str, str]], labels: Labels | None) -> Listing:
     by_name = {str(path): str(path) for path in found.pictures}
     tails = Counter(path.name for path in found.pictures)
     by_name.update({path.name: str(path) for path in found.pictures if tails[path.name] == 1})

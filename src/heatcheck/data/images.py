@@ -20,6 +20,8 @@ MIN_SIDE = 8
 MAX_PIXELS = 100_000_000
 _LARGE_PIXELS = 16_000_000
 _LARGE_SIDE = 1024
+_LYING = (5, 6, 7, 8)
+"""EXIF orientations of pictures that are stored on their side."""
 # Named, so that no file can reach a reader that runs other programs (EPS calls Ghostscript).
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 
@@ -133,11 +135,14 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _upright(image: Image.Image) -> Image.Image:
+    return ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
+
+
+def _orientation(image: Image.Image) -> int:
     try:
-        orientation = image.getexif().get(0x0112, 1)
+        return int(image.getexif().get(0x0112, 1))
     except Exception:  # unreadable metadata does not make a picture unusable
-        return image
-    return ImageOps.exif_transpose(image) if orientation != 1 else image
+        return 1
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -152,3 +157,49 @@ def _rgb(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
     return image.convert("RGB")
+
+
+def picture_size(content: Any) -> tuple[int, int]:
+    """Width and height of a picture, upright, as it is stored: a large JPEG may be decoded smaller."""
+    width, height, orientation = _header(content)
+    return (height, width) if orientation in _LYING else (width, height)
+
+
+def mask_size(path: str | Path) -> tuple[int, int]:
+    """Width and height of a mask."""
+    return _header(path)[:2]
+
+
+def read_mask(path: str | Path) -> np.ndarray:
+    """A mask from a picture: a pixel is inside if its value, its palette index or any of its colours is not zero."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with _opened(path) as image:
+                _check_size(*image.size)
+                values = np.asarray(image)
+                alpha = image.mode in ("LA", "RGBA", "PA")
+        except HeatcheckError:
+            raise
+        except Exception as error:  # decoders raise whatever a broken file makes them stumble over
+            raise HeatcheckError(f"the mask {Path(path).name!r} is broken: {error}") from error
+    colours = values[..., None] if values.ndim == 2 else values
+    inside = np.any(colours[..., :-1] if alpha else colours, axis=-1)
+    return np.asarray(inside & (values[..., -1] != 0) if alpha else inside)
+
+
+def _header(content: Any) -> tuple[int, int, int]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with _opened(content) as image:
+                _check_size(*image.size)
+                return (*image.size, _orientation(image))
+        except HeatcheckError as error:
+            raise HeatcheckError(f"{_called(content)}{error}") from error
+        except Exception as error:
+            raise HeatcheckError(f"{_called(content)}not a picture that can be read: {error}") from error
+
+
+def _called(content: Any) -> str:
+    return f"{Path(content).name!r}: " if isinstance(content, str | Path) else ""

@@ -1,6 +1,7 @@
 """Samples that are already in memory: tensors, lists, torch data sets."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from heatcheck.data.base import Listing, Options, distinct, numbered
 from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.labels import Labels
+from heatcheck.data.references import KINDS, picture_with, text_with
 from heatcheck.data.tables import LABEL_COLUMNS, TEXT_COLUMNS
 from heatcheck.data.texts import text_sample
 from heatcheck.types import HeatcheckError, Modality, Sample, digest_of, digest_of_tensor
@@ -46,7 +48,10 @@ def tensors(spec: Any, options: Options) -> Listing:
 
 
 def sequence(spec: Any, options: Options) -> Listing:
-    """A list of texts, paths, PIL images, arrays or tensors, or of pairs of such a thing and its label."""
+    """A list of texts, paths, PIL images, arrays or tensors, or of pairs of such a thing and its label.
+
+    Items may also be dicts, such as `{"image": …, "label": …, "boxes": …}`: these can carry references.
+    """
     return _listing("", list(spec), options)
 
 
@@ -62,7 +67,7 @@ def _listing(name: str, items: Sequence[Any], options: Options) -> Listing:
         name=name or ("pictures" if modality is Modality.IMAGE else "texts"),
         modality=modality,
         names=names,
-        make=lambda i: (_sample(names[i], contents[i], modality), pairs[i][1]),
+        make=lambda i: (_sample(names[i], contents[i], modality, _reference(items[i])), pairs[i][1]),
         labels=Labels.of((label for _, label in pairs), options.classes),
     )
 
@@ -87,11 +92,12 @@ def _dataset_listing(name: str, length: int, get: Callable[[int], Any], options:
 
     def make(index: int) -> tuple[Sample, Any]:
         try:
-            content, label = _split(get(index))
+            item = get(index)
+            content, label = _split(item)
         except Exception as error:  # a user's code: one bad item must not cost the others
             problem = f"item {index} cannot be read: {type(error).__name__}: {error}"
             return Sample(names[index], digest_of("unreadable", names[index]), None, problem=problem), None
-        return _sample(names[index], content, modality), label
+        return _sample(names[index], content, modality, _reference(item)), label
 
     return Listing(name=name, modality=modality, names=names, make=make, labels=Labels.given(options.classes))
 
@@ -119,6 +125,11 @@ def _split(item: Any) -> tuple[Any, Any]:
     if isinstance(item, tuple | list) and item:
         return item[0], item[1] if len(item) > 1 else None
     return item, None
+
+
+def _reference(item: Any) -> dict[str, Any]:
+    """What an item's map should show, if it is a dict that says so."""
+    return {kind: item[kind] for kind in KINDS if kind in item} if isinstance(item, Mapping) else {}
 
 
 def _are_picture_paths(contents: Sequence[Any]) -> bool:
@@ -150,12 +161,14 @@ def _modality_of_tensor(tensor: Tensor) -> Modality | None:
     return Modality.TEXT if tensor.ndim == 1 and integral else None
 
 
-def _sample(name: str, content: Any, modality: Modality) -> Sample:
+def _sample(name: str, content: Any, modality: Modality, reference: Mapping[str, Any]) -> Sample:
     if isinstance(content, Tensor):
-        return _tensor_sample(name, content, modality)
+        sample = _tensor_sample(name, content, modality)
+    else:
+        sample = picture_sample(name, content) if modality is Modality.IMAGE else text_sample(name, content)
     if modality is Modality.IMAGE:
-        return picture_sample(name, content)
-    return text_sample(name, content)
+        return picture_with(sample, reference)
+    return text_with(sample, reference) if isinstance(content, str) else replace(sample, reference=reference)
 
 
 def _tensor_sample(name: str, tensor: Tensor, modality: Modality) -> Sample:

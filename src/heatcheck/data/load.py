@@ -14,6 +14,7 @@ from heatcheck.data.images import SUFFIXES
 from heatcheck.data.labels import ClassesArg, Labels, read_lines
 from heatcheck.data.places import kind_of, near_names
 from heatcheck.data.tables import read_table
+from heatcheck.data.yolo import is_yolo
 from heatcheck.spec import suggest
 from heatcheck.types import HeatcheckError, Sample
 
@@ -38,8 +39,8 @@ def load_data(
     sample with a `problem`.
 
     Args:
-        spec: `images`, `texts`, `folder:PATH`, `imagenet:PATH`, `files:LIST.txt`, `csv:FILE`, `tsv:FILE`,
-            `jsonl:FILE`, a path, a batch of inputs or (inputs, labels), a list of texts, paths, pictures or
+        spec: `images`, `texts`, `folder:PATH`, `imagenet:PATH`, `yolo:PATH`, `squares:SOURCE`, `files:LIST.txt`,
+            `csv:FILE`, `tsv:FILE`, `jsonl:FILE`, `eraser:PATH`, a path, a batch of inputs or (inputs, labels), a list of texts, paths, pictures or
             (item, label) pairs, a torch Dataset, or a data set.
         samples: how many to use; all if None. Nothing else is read.
         seed: which ones, at random; the first ones if None.
@@ -59,13 +60,14 @@ def load_data(
             raise HeatcheckError("labels, classes and columns belong to the source; this data set is already loaded")
         return spec if samples is None else spec.take(samples, seed)
     options = Options(samples=samples, classes=classes, text_column=text_column, label_column=label_column)
-    listing = _listing(spec, options)
+    listing = listing_of(spec, options)
     if labels is not None:
         listing = _relabelled(listing, labels, classes)
     return listing.collect(samples, seed)
 
 
-def _listing(spec: Any, options: Options) -> Listing:
+def listing_of(spec: Any, options: Options) -> Listing:
+    """What a spec, a path or an object holds, before any of it is read."""
     if not isinstance(spec, str | Path):
         return _from_object(spec, options)
     known = sources()
@@ -104,7 +106,7 @@ def _from_object(spec: Any, options: Options) -> Listing:
 
 def _guess(path: Path) -> str:
     if path.is_dir():
-        return "imagenet" if is_imagenet(path) else "folder"
+        return "imagenet" if is_imagenet(path) else "yolo" if is_yolo(path) else "folder"
     if path.suffix.lower() in _TABLES:
         return _TABLES[path.suffix.lower()]
     if path.suffix.lower() in (".txt", ".lst"):

@@ -11,6 +11,7 @@ from typing import Any
 from heatcheck.data.base import Listing, Options, numbered
 from heatcheck.data.labels import Labels, as_index, is_missing
 from heatcheck.data.places import existing
+from heatcheck.data.references import text_with
 from heatcheck.data.texts import text_sample
 from heatcheck.types import HeatcheckError, Modality, Sample
 
@@ -54,7 +55,11 @@ def tsv_table(where: str, options: Options) -> Listing:
 
 
 def jsonl_table(where: str, options: Options) -> Listing:
-    """Texts as JSON objects, one per line."""
+    """Texts as JSON objects, one per line.
+
+    Besides text and label they may have `spans` (of characters, `[[start, end], …]`), `parts` (spans by name) and
+    `without` (the texts without these parts, by name).
+    """
     path = existing(where, "file")
     rows = [_object(line) for line in _text(path).split("\n") if line.strip()]
     return _listing(path, rows, options)
@@ -143,7 +148,7 @@ def _named(options: Options) -> bool:
 
 
 def _listing(path: Path, rows: Sequence[Row], options: Options) -> Listing:
-    columns = list(dict.fromkeys(column for row in rows for column in row.cells))
+    columns = list(dict.fromkeys(c for row in rows for c, v in row.cells.items() if not isinstance(v, list | dict)))
     label_column = _column(options.label_column, columns, LABEL_COLUMNS, "label_column", path)
     text_column = _column(options.text_column, columns, TEXT_COLUMNS, "text_column", path)
     if text_column is None:
@@ -155,6 +160,7 @@ def _listing(path: Path, rows: Sequence[Row], options: Options) -> Listing:
     def make(index: int) -> tuple[Sample, Any]:
         row = rows[index]
         sample = text_sample(names[index], row.cells.get(text_column or ""))
+        sample = text_with(sample, _reference(row.cells))
         return (sample, written[index]) if row.problem is None else (_faulty(sample, row.problem), None)
 
     return Listing(
@@ -165,6 +171,11 @@ def _listing(path: Path, rows: Sequence[Row], options: Options) -> Listing:
         labels=Labels.of(written, options.classes),
         notes=notes,
     )
+
+
+def _reference(cells: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object's spans and parts; in a table such cells are but texts."""
+    return {kind: cells[kind] for kind in ("spans", "parts", "without") if isinstance(cells.get(kind), list | dict)}
 
 
 def _faulty(sample: Sample, problem: str) -> Sample:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from heatcheck.data.references import plain
 from heatcheck.engine.identity import digest
 from heatcheck.engine.numerics import Numerics
 from heatcheck.engine.probe import Probe, Spent
@@ -15,7 +16,7 @@ from heatcheck.engine.store import Group, MapColumn, ScoreColumn, Store, map_row
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Maps, Metric
 from heatcheck.models.base import Explained
-from heatcheck.types import OK, Attribution, Batch, Inputs, NotApplicable, Sample, Scores, Streams, digest_of_tensor
+from heatcheck.types import OK, Attribution, Batch, Inputs, NotApplicable, Sample, Scores, Streams
 
 CHUNK = 8
 
@@ -67,8 +68,7 @@ def named_units(units: Iterable[tuple[str, Any]], model: Explained) -> tuple[tup
 
 def context_of(sample: Sample) -> str:
     """Digest of what metrics compare with: the label and the references."""
-    reference = {k: digest_of_tensor(v) if isinstance(v, Tensor) else v for k, v in sample.reference.items()}
-    return digest({"label": sample.label, "reference": reference})[:16]
+    return digest({"label": sample.label, "reference": plain(sample.reference)})[:16]
 
 
 def choose_target(policy: str | int, record: Mapping[str, Any]) -> int | None:
@@ -96,6 +96,14 @@ class Chunk:
         return not self.groups
 
 
+class Member(NamedTuple):
+    """A sample, as the model reads it, with what a right map would show on the model's sites."""
+
+    sample: Sample
+    x: Inputs
+    reference: Mapping[str, Any]
+
+
 def run_chunk(
     model: Explained,
     numerics: Numerics,
@@ -106,7 +114,7 @@ def run_chunk(
 ) -> Chunk:
     """Compute what is missing for a handful of samples of one model."""
     chunk = Chunk()
-    ready: dict[Any, list[tuple[Sample, Inputs]]] = {}
+    ready: dict[Any, list[Member]] = {}
     for sample in samples:
         if sample.problem:
             continue
@@ -114,10 +122,11 @@ def run_chunk(
             continue
         try:
             x = model.encode(sample)
+            member = Member(sample, x, model.references(sample, x))
         except Exception as problem:
             chunk.groups.append(problem_group(model, work, sample, f"failed: {first_line(problem)}"))
             continue
-        ready.setdefault((x.shape_key(), keeps_maps(work, sample.digest)), []).append((sample, x))
+        ready.setdefault((x.shape_key(), keeps_maps(work, sample.digest)), []).append(member)
     for members in ready.values():
         chunk.groups += run_group(model, numerics, members, work, store, tick, chunk.spent)
     return chunk
@@ -177,7 +186,7 @@ def first_line(problem: BaseException) -> str:
 def run_group(
     model: Explained,
     numerics: Numerics,
-    members: list[tuple[Sample, Inputs]],
+    members: list[Member],
     work: Work,
     store: Store | None,
     tick: Callable[[int], None],
@@ -185,15 +194,15 @@ def run_group(
 ) -> list[Group]:
     """Compute what is missing for samples of one shape."""
     identity = model.identity
-    digests = [s.digest for s, _ in members]
+    digests = [m.sample.digest for m in members]
     memo = store.answers(identity, digests) if store is not None else {}
     known = set(memo)
     probe = Probe(model, numerics, memo=memo, tick=tick, spent=spent)
-    x = Inputs.cat([x for _, x in members])
+    x = Inputs.cat([m.x for m in members])
     logits = clean_logits(probe, x, [store.clean_logits(identity, d) if store else None for d in digests])
     top = logits.double().softmax(1).topk(min(2, logits.shape[1]), dim=1)
     records, usable, groups = [], [], []
-    for i, (sample, _) in enumerate(members):
+    for i, (sample, _, _) in enumerate(members):
         record = record_for(sample, {"top": top.indices[i].tolist(), "prob": top.values[i].tolist()}, work)
         problem = target_problem(record, work, logits[i])
         if problem:
@@ -209,7 +218,7 @@ def run_group(
         target=torch.tensor([r["target"] for r in records]),
         label=torch.tensor([-1 if r["label"] is None else r["label"] for r in records]),
         streams=Streams(work.seed, tuple(r["digest"] for r in records)),
-        references=tuple(model.references(members[i][0], members[i][1]) for i in usable),
+        references=tuple(members[i].reference for i in usable),
     )
     probe.remember_clean(batch, logits[rows])
     group = Group(identity, work.seed, records, logits=logits[rows])
@@ -219,9 +228,9 @@ def run_group(
     group.scores = score_all(probe, batch, work, [c for c, _ in columns], store, identity, records)
     group.answers = {k: v for k, v in probe.memo.items() if k not in known}
     group.displays = [
-        {**model.display(members[i][0], members[i][1]), "sample": members[i][0].digest}
+        {**model.display(members[i].sample, members[i].x), "sample": members[i].sample.digest}
         for i in usable
-        if members[i][0].digest in work.gallery
+        if members[i].sample.digest in work.gallery
     ]
     group.numerics = {**probe.numerics.record(), "halved": probe.halved}
     return [*groups, group]

@@ -5,7 +5,7 @@ import copy
 import inspect
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from heatcheck.domain.base import Domain
 from heatcheck.engine.identity import digest
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of_tensor
+from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
 
 _PROJECTIONS = (
     {"qkv"},
@@ -60,6 +60,7 @@ class Explained(ABC):
         self.classes = classes
         self.followed: set[str] = set()
         """Rules, by input shape, under which the network is known to give its plain answer."""
+        self._class_count: int | None = None
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
@@ -103,12 +104,22 @@ class Explained(ABC):
         """The network itself, for methods that look inside."""
         raise NotApplicable(f"{self.name} is a black box: only methods that need nothing but outputs apply")
 
-    def randomised(self, layer: str, seed: int) -> "Explained":
-        """A copy with one layer's weights (or, with `layer=""`, all) drawn anew."""
+    def class_count(self, x: Inputs) -> int:
+        """How many classes it tells apart, seen in its answer to one input and remembered."""
+        if self._class_count is None:
+            with torch.inference_mode():
+                self._class_count = self.logits(x.take(slice(0, 1))).shape[1]
+        return self._class_count
+
+    def randomised(self, layer: str | Sequence[str], seed: int) -> "Explained":
+        """A copy with the weights of one layer, of several, or (with `layer=""`) of all drawn anew.
+
+        What a layer gets depends on the seed and its name alone, not on the others.
+        """
         raise NotApplicable(f"{self.name} is a black box: it has no weights to randomise")
 
-    def weighted_layers(self) -> list[str]:
-        """Paths of the layers that carry weights, from the input to the output."""
+    def weighted_layers(self, x: Inputs) -> list[str]:
+        """Paths of the layers whose weights an answer to `x` uses, from the input to the output; `.` is the root."""
         raise NotApplicable(f"{self.name} is a black box: it has no weights to randomise")
 
 
@@ -143,6 +154,7 @@ class TorchExplained(Explained):
         self.preprocessing = preprocessing
         self.channels_last = channels_last
         self._layers: dict[Any, list[Layer]] = {}
+        self._weighted: list[str] = []
         if channels_last:
             self._network = self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -213,19 +225,50 @@ class TorchExplained(Explained):
             )
         ]
 
-    def weighted_layers(self) -> list[str]:
-        return [n for n, m in self._network.named_modules() if any(True for _ in m.parameters(recurse=False))]
+    def weighted_layers(self, x: Inputs) -> list[str]:
+        if not self._weighted:
+            one = x.take(slice(0, 1))
+            self._weighted = in_order_of_use(self._network, lambda: self.logits(one))
+        return self._weighted
 
-    def randomised(self, layer: str, seed: int) -> "Explained":
+    def randomised(self, layer: str | Sequence[str], seed: int) -> "Explained":
         twin = copy.copy(self)
         twin.__dict__.pop("identity", None)
-        twin.name = f"{self.name}~{layer or 'all'}"
         twin._network = private_copy(self._network)
-        rng = torch.Generator().manual_seed(seed)
-        names = [layer] if layer else self.weighted_layers()
+        names = [layer] if isinstance(layer, str) else list(layer)
+        if layer == "":
+            names = [name or "." for name, _ in twin._network.named_modules()]
+        twin.name = f"{self.name}~{names[0] if len(names) == 1 else f'{len(names)} layers'}"
         for name in names:
-            redraw(twin._network.get_submodule(name), rng)
+            rng = torch.Generator().manual_seed(int(digest_of(f"{seed}", name)[:15], 16))
+            redraw(twin._network.get_submodule("" if name == "." else name), rng)
         return twin
+
+
+def in_order_of_use(network: nn.Module, run: Callable[[], object]) -> list[str]:
+    """Paths of the modules with weights of their own, in the order in which `run` first enters them; `.` is the root.
+
+    A module that is never entered has its place behind its parent, whose work may use its weights, and none where the
+    parent is not entered either.
+    """
+    named = dict(network.named_modules())
+    entered: dict[str, None] = {}
+    handles = [
+        module.register_forward_pre_hook(lambda m, args, name=name: entered.setdefault(name))
+        for name, module in named.items()
+    ]
+    try:
+        with torch.inference_mode():
+            run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    behind: dict[str, list[str]] = {}
+    for name in named:
+        if name not in entered:
+            behind.setdefault(name.rpartition(".")[0], []).append(name)
+    order = [name for parent in entered for name in (parent, *behind.get(parent, ()))]
+    return [name or "." for name in order if any(True for _ in named[name].parameters(recurse=False))]
 
 
 def redraw(layer: nn.Module, rng: torch.Generator) -> None:

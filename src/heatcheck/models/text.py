@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from heatcheck.data.references import spans_of
 from heatcheck.domain.text import TextDomain
 from heatcheck.models.base import Explained, Layer, TorchExplained
 from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
@@ -94,12 +95,17 @@ class TextExplained(TorchExplained):
                 return int(m.padding_idx) + 1  # type: ignore[arg-type]
         return None
 
-    def encode(self, sample: Sample) -> Inputs:
-        """Tokens padded to a length that the sample alone decides: 16, 32, 64 … up to the model's limit."""
+    def encode(self, sample: Sample, at_least: int = 0) -> Inputs:
+        """Tokens padded to a length that the sample alone decides: 16, 32, 64 … up to the model's limit.
+
+        Args:
+            sample: the text.
+            at_least: a length to pad to where the text needs less.
+        """
         if isinstance(sample.content, Tensor):
             return self._ready(sample)
         tokens = self.tokens(sample)
-        length = padded_length(len(tokens.ids), self.longest)
+        length = max(at_least, padded_length(len(tokens.ids), self.longest))
         spare = length - len(tokens.ids)
         sentence = sentences(sample.content, tokens.offsets, tokens.special)
         filler = self.tokenizer.pad_token_id
@@ -161,18 +167,37 @@ class TextExplained(TorchExplained):
         )
 
     def references(self, sample: Sample, x: Inputs) -> Mapping[str, Any]:
-        """Spans of characters become a mask over tokens: those that overlap a span."""
-        if "spans" not in sample.reference or not isinstance(sample.content, str):
-            return sample.reference
+        """Spans of characters become masks over the tokens that overlap them.
+
+        `spans` become `mask`; `parts` one mask each, stacked, with their `part_names`; texts `without` each of these
+        parts are encoded, as long as the longest of them needs. What the model cannot read is an empty mask.
+        """
+        known = sample.reference
+        if not known.keys() & {"spans", "parts", "without"} or not isinstance(sample.content, str):
+            return known
         tokens = self.tokens(sample)
-        mask = token_mask(sample.reference["spans"], tokens.offsets, tokens.special)
-        spare = x["ids"].shape[1] - len(mask)
-        return {**sample.reference, "mask": torch.nn.functional.pad(mask, (0, spare), value=False)}
+        spare = x["ids"].shape[1] - len(tokens.ids)
+
+        def seen(spans: Any) -> Bool[Tensor, " t"]:
+            mask = token_mask(spans_of(spans), tokens.offsets, tokens.special)
+            return torch.nn.functional.pad(mask, (0, spare), value=False)
+
+        found = {kind: value for kind, value in known.items() if kind not in ("parts", "without")}
+        if "spans" in known and "mask" not in known:
+            found["mask"] = seen(known["spans"])
+        if parts := known.get("parts"):
+            found["parts"] = torch.stack([seen(spans) for spans in parts.values()])
+            found["part_names"] = tuple(parts)
+            if without := known.get("without"):
+                texts = [Sample(name, "", without[name]) for name in parts]
+                length = max(self.encode(text)["ids"].shape[1] for text in texts)
+                found["without"] = Inputs.cat([self.encode(t, max(length, x["ids"].shape[1])) for t in texts])
+        return found
 
     def layers(self, x: Inputs) -> list[Layer]:
         raise NotApplicable(f"{self.name} reads texts: it has no spatial feature maps")
 
-    def randomised(self, layer: str, seed: int) -> Explained:
+    def randomised(self, layer: str | Sequence[str], seed: int) -> Explained:
         twin = super().randomised(layer, seed)
         assert isinstance(twin, TextExplained)  # noqa: S101 - for the type checker: a copy has its original's class
         twin._own_embedding()

@@ -4,12 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
+from heatcheck.data.references import Region, region, size_of
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import CallableExplained, TorchExplained
+from heatcheck.models.base import CallableExplained, Explained, TorchExplained
 from heatcheck.models.preprocess import Preprocess, ready
 from heatcheck.types import Inputs, PathLike, Sample
+
+_REGIONS = {"mask", "boxes", "parts", "without"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +38,36 @@ class Request:
     modality: str | None = None
 
 
-class _Pictures:
+class _Pictures(Explained):
     """What a picture's adapter knows beside its network."""
 
     _preprocess: Preprocess | None
 
     def references(self, sample: Sample, x: Inputs) -> Mapping[str, Any]:
-        """Masks over the whole picture become masks over the pixels that the model sees."""
+        """Regions of the whole picture become masks over the pixels that the model sees.
+
+        `mask`, else the union of `boxes`, becomes `mask`; `parts` become one mask each, stacked, with their `part_names`;
+        pictures `without` each of these parts are encoded. What lies outside the crop is an empty mask.
+        """
         known = sample.reference
-        if self._preprocess is None or isinstance(sample.content, Tensor) or "mask" not in known:
+        if not known.keys() & _REGIONS:
             return known
-        return {**known, "mask": self._preprocess.mask(known["mask"])}
+        size = size_of(sample.content)
+        found = {kind: value for kind, value in known.items() if kind not in _REGIONS}
+        if "mask" in known or "boxes" in known:
+            found["mask"] = self._seen(sample, known["mask"] if "mask" in known else known["boxes"], size)
+        if parts := known.get("parts"):
+            found["parts"] = torch.stack([self._seen(sample, area, size) for area in parts.values()])
+            found["part_names"] = tuple(parts)
+            if without := known.get("without"):
+                found["without"] = Inputs.cat([self.encode(Sample(name, "", without[name])) for name in parts])
+        return found
+
+    def _seen(self, sample: Sample, area: Region, size: tuple[int, int]) -> Bool[Tensor, "h w"]:
+        whole = region(area, size)
+        if self._preprocess is None or isinstance(sample.content, Tensor):
+            return torch.from_numpy(whole)
+        return self._preprocess.mask(whole)
 
 
 class VisionExplained(_Pictures, TorchExplained):

@@ -1,0 +1,80 @@
+"""Pictures of which half carry a yellow square: a task whose ground truth is drawn."""
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from heatcheck.data.base import Listing, Options
+from heatcheck.data.images import decode_image, picture_sample
+from heatcheck.data.labels import Labels
+from heatcheck.data.references import picture_with
+from heatcheck.types import HeatcheckError, Modality, Sample
+
+CLASSES = ("plain", "square")
+SIDE, SQUARE, LATTICE = 224, 60, 50
+YELLOW = (255, 255, 0)
+
+
+def squares(where: str, options: Options) -> Listing:
+    """M4's pictures with a synthetic ground truth, made from any source of pictures.
+
+    Pictures are scaled to a shorter side of 256 and cropped to 224 × 224. The first half get a yellow square of
+    60 × 60 on a lattice of 50 × 50 places (all of them are used if 2,500 pictures or more carry one), the label 1
+    and the square as mask; the others stay plain, with the label 0 and no mask. They belong to a classifier that was
+    trained to find the square, whose preprocessing should keep all of the 224 × 224.
+
+    Args:
+        where: the source, such as `images` or `folder:PATH`.
+        options: what else a user says.
+    """
+    from heatcheck.data.load import listing_of
+
+    source = listing_of(where, Options())
+    if source.modality is not Modality.IMAGE:
+        raise HeatcheckError(f"squares:{where} needs pictures; {where!r} holds {source.modality}s")
+    marked = (len(source.names) + 1) // 2
+
+    def make(index: int) -> tuple[Sample, Any]:
+        sample, _ = source.make(index)
+        if sample.problem is not None:
+            return sample, None
+        try:
+            picture = np.array(framed(decode_image(sample.content)))
+        except HeatcheckError as error:
+            return Sample(sample.name, sample.digest, sample.content, problem=str(error)), None
+        if index >= marked:
+            return picture_sample(sample.name, picture), 0
+        left, top = place(index, marked)
+        picture[top : top + SQUARE, left : left + SQUARE] = YELLOW
+        box = [left, top, left + SQUARE, top + SQUARE]
+        return picture_with(picture_sample(sample.name, picture), {"boxes": [box]}), 1
+
+    return Listing(
+        name=f"squares-{source.name}",
+        modality=Modality.IMAGE,
+        names=source.names,
+        make=make,
+        labels=Labels.given(CLASSES if options.classes is None else options.classes),
+        notes=source.notes,
+    )
+
+
+def framed(picture: Image.Image) -> Image.Image:
+    """The centre of a picture, 224 × 224, after its shorter side was scaled to 256."""
+    scale = 256 / min(picture.size)
+    scaled = picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.BILINEAR)
+    left, top = (scaled.width - SIDE) // 2, (scaled.height - SIDE) // 2
+    return scaled.crop((left, top, left + SIDE, top + SIDE))
+
+
+def place(index: int, marked: int) -> tuple[int, int]:
+    """Left and top of the square of one of the marked pictures.
+
+    With 2,500 of them, the paper's: column `index % 50`, row `index // 50`, 3.28 pixels apart. Fewer are spread.
+
+    >>> place(51, 2500), place(1, 2)
+    ((3, 3), (0, 82))
+    """
+    at = index * LATTICE**2 // min(marked, LATTICE**2) % LATTICE**2
+    return at % LATTICE * 328 // 100, at // LATTICE * 328 // 100
