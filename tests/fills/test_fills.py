@@ -18,7 +18,12 @@ from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 IMAGE, TEXT = additive((3, 16, 16)), one_head_attention()
 MODELS = {"image": IMAGE, "text": TEXT}
-CASES = [(id, m) for id, entry in sorted(catalogue.entries("fill").items()) for m in entry.facts["on"]]
+CASES = [
+    (id, m)
+    for id, entry in sorted(catalogue.entries("fill").items())
+    if "needs" not in entry.facts  # networks that are not shipped have tests of their own
+    for m in entry.facts["on"]
+]
 
 
 def full_of(spec, model, batch):
