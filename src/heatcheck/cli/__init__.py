@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heatcheck.cli import explain, folder, listing, run
+from heatcheck.cli import explain, fills, folder, listing, multiverse, run
 from heatcheck.cli.console import complain
 from heatcheck.spec import SpecError
 
@@ -74,7 +74,9 @@ def root(
 
 app.command("run")(run.run)
 app.command("plan")(run.plan)
+app.command("multiverse")(multiverse.multiverse)
 app.command("explain")(explain.explain)
+app.command("fills")(fills.fills)
 app.command("list")(listing.show)
 app.command("report")(folder.report)
 app.command("doctor")(folder.doctor)

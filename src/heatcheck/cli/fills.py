@@ -1,0 +1,97 @@
+"""`fills`: how far each fill takes a model from what it knows."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heatcheck import catalogue
+from heatcheck.cli.console import Json, Quiet, console, emit, note, table
+from heatcheck.cli.options import EMBEDDED, Plugins
+from heatcheck.plugins import load_plugin
+from heatcheck.spec import SpecError, split
+
+if TYPE_CHECKING:
+    from heatcheck.engine.distance import FillComparison
+
+_NUMBERS = ("distance", "kept", "entropy", "confidence", "ms each")
+
+
+def fills(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model, such as timm:resnet50.")] = EMBEDDED[
+        "models"
+    ][0],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Data, such as folder:val.")] = str(EMBEDDED["data"]),
+    fill: Annotated[
+        list[str] | None, typer.Option("--fill", help="Fills, such as zero,blur; commas or repeated. All else.")
+    ] = None,
+    share: Annotated[str, typer.Option("--share", help="Shares of the units that are deleted.")] = "0.25,0.5,0.75",
+    units: Annotated[str, typer.Option("--units", help="What is deleted; an 8 × 8 grid, or tokens.")] = "patch",
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="How many samples.")] = 8,
+    seed: Annotated[int, typer.Option("--seed", help="Of every random stream.")] = 0,
+    plugin: Plugins = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare fills: how far does deleting with each of them take a model from what it knows?
+
+    The same random units are deleted with every fill. Distance is measured in the model's last features and 1 is as far
+    as another sample; a fill that is near deletes what a unit says and leaves the rest of the input believable.
+
+    [bold]Examples[/bold]
+
+    heatcheck fills
+
+    heatcheck fills timm:resnet50 folder:val --samples 32
+
+    heatcheck fills efficientnet_lite0 images --fill zero,blur,linear --share 0.5 --json
+    """
+    for path in plugin or ():
+        load_plugin(path)
+    chosen = [spec for text in fill or () for spec in split(text)] or None
+    for _, wrong in (problem for spec in chosen or () for problem in catalogue.problems("fill", spec)):
+        raise SpecError(f"--fill: {wrong}")
+    shares = _shares(share)
+
+    from heatcheck import api
+    from heatcheck.data.load import load_data
+
+    compared = api.compare_fills(
+        model,
+        load_data(data, samples=samples, seed=seed),
+        fills=chosen,
+        shares=shares,
+        units=units,
+        seed=seed,
+        tell=lambda name: note(f"{name} …", quiet=quiet or json or not console(stderr=True).is_terminal),
+    )
+    if json:
+        emit({"model": model, "data": data, "units": units, "seed": seed, **compared.record()})
+    else:
+        _show(compared)
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SpecError(f"--share: {text!r} is not a list of numbers such as 0.25,0.5") from None
+
+
+def _show(compared: "FillComparison") -> None:
+    clean = compared.clean
+    rows: list[Sequence[str]] = [("nothing deleted", *_cells(0.0, 1.0, clean.entropy, clean.confidence), "")]
+    for f in compared.fills:
+        if not f.reason:
+            means = (f.mean(what) for what in ("distance", "kept", "entropy", "confidence"))
+            rows.append((f.fill, *_cells(*means), f"{1000 * f.seconds:.1f}"))
+    table(("fill", *_NUMBERS), rows, right=_NUMBERS)
+    typer.echo(f"{compared.samples} samples; distance in {compared.features}, 1 is as far as another sample")
+    for f in compared.fills:
+        if f.reason:
+            typer.echo(f.reason if f.reason.startswith(f.fill) else f"{f.fill}: {f.reason}")
+
+
+def _cells(distance: float, kept: float, entropy: float, confidence: float) -> tuple[str, str, str, str]:
+    far = "–" if distance != distance else f"{distance:.3f}"
+    return far, f"{100 * kept:.0f} %", f"{entropy:.3f}", f"{confidence:.3f}"

@@ -1,0 +1,330 @@
+"""`multiverse`: one question asked in many ways."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heatcheck.cli import options as o
+from heatcheck.cli.console import Json, Quiet, console, emit, note
+from heatcheck.cli.run import FAILED, resumable, size
+from heatcheck.profiles import load_profile
+from heatcheck.spec import SpecError, split
+from heatcheck.study import Study
+from heatcheck.universes import contestants, expand
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from heatcheck.engine.planner import Plan
+    from heatcheck.stats import Rankings
+    from heatcheck.universes import Expansion, Multiverse
+
+EMBEDDED_SAMPLES = 12
+"""Samples where the embedded data are taken and none are said: enough to tell methods from random, in minutes."""
+DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
+_TOLD = 12  # universes named per reason
+
+
+def multiverse(
+    study: o.StudyFile = None,
+    metric: Annotated[str, typer.Option("--metric", help="The question, such as morf, abpc or sds.")] = "morf",
+    fill: Annotated[str | None, typer.Option("--fill", help="Fills, such as zero,blur,channel_mean.")] = None,
+    steps: Annotated[str | None, typer.Option("--steps", help="Steps of curves, such as 8,20.")] = None,
+    units: Annotated[str | None, typer.Option("--units", help="Units, such as 'pixel,grid(8),slic(50)'.")] = None,
+    output: Annotated[str | None, typer.Option("--output", help="Outputs, such as prob,logit.")] = None,
+    sign: Annotated[
+        str | None, typer.Option("--sign", help="What becomes of maps with a sign: signed,abs,relu.")
+    ] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option("--dialect", help="own, a profile, a metric, parameter=value; such as own,m4,area=trapezoid."),
+    ] = None,
+    factor: Annotated[
+        list[str] | None, typer.Option("--factor", help="Another parameter, such as ties=random,index; repeatable.")
+    ] = None,
+    models: o.Models = None,
+    data: o.Data = None,
+    methods: o.Methods = None,
+    profile: o.Profile = None,
+    samples: o.Samples = None,
+    target: o.Target = None,
+    seed: o.Seed = None,
+    out: o.Out = None,
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    batch: o.Batch = None,
+    maps: o.Maps = None,
+    budget: o.Budget = None,
+    plugin: o.Plugins = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what it would ask and cost, and stop.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Where the report goes; the run's folder else.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Ask one question in many ways: does the ranking of methods survive the choice of fill, steps, units and sign?
+
+    Every combination is a universe; all of them are one run that shares its passes and can be continued. Factors that
+    are not named stay as the metric has them; without any, the usual ones vary.
+
+    [bold]Examples[/bold]
+
+    heatcheck multiverse
+
+    heatcheck multiverse --plan --fill zero,blur --units "pixel,grid(8)" --sign signed,abs
+
+    heatcheck multiverse --dialect own,m4,metarank --methods "saliency,grad_cam,rise(samples=200)"
+
+    heatcheck multiverse --metric sds --units "grid(2),grid(4),grid(8)" --factor nan=status,zero
+    """
+    given = {"fill": fill, "steps": steps, "units": units, "output": output, "sign": sign, "dialect": dialect}
+    factors = {name: split(levels) for name, levels in given.items() if levels is not None}
+    factors = {**dict(_extra(text) for text in factor or ()), **factors}
+    wanted = o.study_of(
+        study, models=models, data=data, methods=methods, metrics=[metric], profile=profile, samples=samples,
+        target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,
+        plugins=plugin,
+    )  # fmt: skip
+    if len(wanted.metrics) != 1:
+        raise SpecError(f"--metric: one metric is expanded at a time, not {', '.join(wanted.metrics)}")
+    expand(metric, factors, wanted.profile)
+    wanted = _settled(wanted, out, embedded=study is None and data is None)
+    folder = wanted.out or Path("runs/multiverse")
+    runtime = wanted.runtime
+    shared: dict[str, Any] = {
+        "samples": wanted.samples,
+        "workers": runtime.workers or os.cpu_count(),
+        "threads": runtime.threads,
+        "batch": runtime.batch,
+        "maps": wanted.maps,
+    }
+    with resumable(folder):
+        from heatcheck.api import Benchmark
+        from heatcheck.universes import Multiverse, over
+
+        bench, made = over(Benchmark.from_study(wanted), metric, factors or None, wanted.samples)
+        found = bench.plan(out=folder, calibrate=plan, **shared)
+        if plan:
+            _tell_plan(made, found, json)
+            return
+        note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
+        for line in _announced(made, found):
+            note(line, quiet=quiet)
+        progress = "none" if quiet else "auto"
+        verse = Multiverse(bench.run(folder, budget=runtime.budget, progress=progress, **shared))
+        page = verse.report(report.expanduser() if report else folder / "report.html")
+    failed = verse.result.failed
+    if json:
+        emit({"run": folder, "report": page, "failed": failed, **told(verse)})
+    else:
+        show(verse)
+        console().print(f"report: {page}", soft_wrap=True)
+    if failed:
+        note(f"{failed} cells have no score because something failed; `heatcheck export {folder}` shows why")
+        raise typer.Exit(FAILED)
+
+
+def _extra(text: str) -> tuple[str, list[str]]:
+    name, equals, levels = text.partition("=")
+    if not equals or not split(levels):
+        raise SpecError(f"--factor: {text!r} is not of the form parameter=level,level, such as ties=random,index")
+    return name.strip(), split(levels)
+
+
+def _settled(study: Study, out: Path | None, *, embedded: bool) -> Study:
+    """The study with what a multiverse takes where nothing is said."""
+    changes: dict[str, Any] = {}
+    if out is None and study.out is not None:
+        changes["out"] = study.out.with_name(f"{study.out.name}-multiverse")
+    if study.methods == load_profile(study.profile).methods:
+        changes["methods"] = tuple(contestants(study.profile))
+    if study.samples is None and embedded:
+        changes["samples"] = EMBEDDED_SAMPLES
+    return study.model_copy(update=changes)
+
+
+def _announced(made: "Expansion", found: "Plan") -> Iterator[str]:
+    """What will be asked, in words."""
+    from heatcheck.engine.progress import clock
+
+    sizes = " × ".join(f"{len(levels)} {name}" for name, levels in made.factors.items()) or "nothing varies"
+    yield f"{len(made.universes)} universes ({sizes}), {len(made.metrics)} ways to score"
+    for reason, labels in _grouped(made.left_out):
+        yield f"{len(labels)} left out: {reason} ({_some(labels)})"
+    time = "" if found.seconds is None else f", about {clock(found.seconds)}"
+    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards on {found.samples:,} samples{time}"
+
+
+def _tell_plan(made: "Expansion", found: "Plan", json: bool) -> None:
+    if json:
+        emit({**made.record(), "metrics": dict(made.metrics), "plan": found.record()})
+        return
+    for name, levels in made.factors.items():
+        typer.echo(f"{name}: {', '.join(levels)}")
+    for line in _announced(made, found):
+        typer.echo(line)
+    typer.echo(f"memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}")
+    for skip in found.skipped:
+        typer.echo(f"skipped on {skip['model']}: {skip['unit']} ({skip['reason']})")
+
+
+def _grouped(left_out: Any) -> Any:
+    from heatcheck.report.multiverse import grouped
+
+    return grouped(left_out)
+
+
+def _some(labels: Any) -> str:
+    more = f" and {len(labels) - _TOLD} more" if len(labels) > _TOLD else ""
+    return f"{', '.join(labels[:_TOLD])}{more}"
+
+
+def told(verse: "Multiverse") -> dict[str, Any]:
+    """A multiverse as plain data."""
+    from heatcheck.report.multiverse import verdict
+
+    return {
+        "base": verse.record["base"],
+        "factors": verse.record["factors"],
+        "left_out": [{"label": label, "reason": reason} for label, reason in verse.left_out()],
+        "cases": [
+            {
+                **case.key,
+                "w": case.w,
+                "w_low": case.low,
+                "w_high": case.high,
+                "methods_in_w": [case.methods[i] for i in case.common],
+                "verdict": "".join(part.text for part in verdict(case)),
+                "methods": case.by_method(),
+                "factors": case.by_factor(),
+                "pairs": case.by_pair(),
+                "universes": [
+                    {
+                        "label": u.label,
+                        "metric": u.metric,
+                        "levels": u.levels,
+                        "ranks": dict(zip(case.methods, case.ranks[i].tolist(), strict=True)),
+                        "means": dict(zip(case.methods, case.means[i].tolist(), strict=True)),
+                        "random_rank": float(case.chance[i]),
+                    }
+                    for i, u in enumerate(case.universes)
+                ],
+                "unranked": {name: dict(whys) for name, whys in case.unranked.items()},
+            }
+            for case in verse.cases
+        ],
+    }
+
+
+def show(verse: "Multiverse") -> None:
+    """A multiverse on stdout: the verdict, methods, factors, the shakiest pairs, what is left out."""
+    from rich.text import Text
+
+    from heatcheck.report.multiverse import verdict
+
+    screen = console()
+    for case in verse.cases:
+        if len(verse.cases) > 1:
+            screen.print(Text(case.model, style="bold"))
+        sentence = Text()
+        for part in verdict(case):
+            sentence.append(part.text, style="bold green" if part.name else "")
+        screen.print(sentence)
+        if case.universes:
+            screen.print(_methods(case, screen.width))
+        if case.by_factor():
+            screen.print(_factors(case))
+        for line in _pairs(case):
+            screen.print(line)
+    for reason, labels in _grouped(verse.left_out()):
+        screen.print(Text(f"left out, {len(labels)}: {reason} ({_some(labels)})", style="dim"))
+    for case in verse.cases:
+        for method, whys in case.unranked.items():
+            for why, count in whys:
+                screen.print(Text(f"{method} not ranked in {count} universes: {why}", style="dim"))
+
+
+def _table(*columns: tuple[str, str]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, side in columns:
+        table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
+    return table
+
+
+def _methods(case: "Rankings", width: int) -> "Table":
+    """Where each method stands; a figure per universe, alike side by side, where there is room."""
+    from rich.text import Text
+
+    from heatcheck.report.multiverse import span
+    from heatcheck.report.wording import plain, rank
+
+    order = case.arranged()
+    drawn = len(order) + 75 <= width and len(case.methods) <= len(DIGITS)
+    heads = [("method", "left"), ("median", "right"), ("range", "right"), ("first in", "right")]
+    heads += [("not better than random in", "right")]
+    table = _table(*heads, *([("rank in each universe", "left")] if drawn else []))
+    for i, row in enumerate(case.by_method()):
+        worse = row["not_better_than_random"]
+        cells = [
+            Text(plain(row["method"])),
+            Text(rank(row["median"])),
+            Text(span(row)),
+            Text(f"{row['first']}/{row['ranked']}", style="bold green" if row["first"] else "dim"),
+            Text("–" if worse is None else f"{worse}/{row['tested']}", style="red" if worse else "dim"),
+        ]
+        table.add_row(*cells, *([_figures(case, i, order)] if drawn else []))
+    return table
+
+
+def _figures(case: "Rankings", method: int, order: list[int]) -> "Text":
+    """A method's rank in every universe, one character each: 1 … 9, a, b, …; those of the first three stand out."""
+    from rich.text import Text
+
+    text = Text()
+    for u in order:
+        r = case.ranks[u, method]
+        known = r == r
+        style = "bold green" if known and r < 2 else "" if known and r <= 3 else "dim"
+        text.append(DIGITS[int(r) - 1] if known else "·", style=style)
+    return text
+
+
+def _factors(case: "Rankings") -> "Table":
+    from rich.text import Text
+
+    from heatcheck.report.multiverse import percent
+    from heatcheck.report.wording import number, plain
+
+    heads = (("factor", "left"), ("pairs turned round", "right"), ("τ", "right"), ("W within", "right"))
+    table = _table(*heads, ("W at each level", "left"))
+    for row in case.by_factor():
+        levels = ", ".join(f"{level} {number(w, 2)}" for level, w in row["w"].items())
+        table.add_row(
+            Text(plain(row["factor"])),
+            Text("–" if row["swapped"] is None else percent(row["swapped"])),
+            Text(number(row["tau"], 2)),
+            Text(number(row["w_within"], 2)),
+            Text(plain(levels)),
+        )
+    return table
+
+
+def _pairs(case: "Rankings") -> Iterator["Text"]:
+    from rich.text import Text
+
+    from heatcheck.report.multiverse import percent, shakiest
+    from heatcheck.report.wording import plain
+
+    for pair in shakiest(case):
+        said = f"depends: {pair['a']} before {pair['b']} in {percent(pair['share'])} of the universes"
+        if pair["reversed"]:
+            said += f"; significantly so in {pair['significant']}, significantly behind in {pair['against']}"
+        yield Text(plain(said), style="" if pair["reversed"] else "dim")
