@@ -1,82 +1,159 @@
 """Model parameter randomisation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from heatcheck.domain.base import Units
 from heatcheck.engine.plan import Shape
 from heatcheck.engine.probe import Probe
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.curves import average_ranks, pearson
+from heatcheck.metrics.nearby import gaussian, nearby, note
+from heatcheck.metrics.similarity import SIMILARITIES, check_similarity, similarity, varied
 from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Scores, digest_of
+from heatcheck.types import Batch, NotApplicable, Scores
+
+Found = tuple[Float[Tensor, "m b u"], tuple[tuple[str, ...], ...]]
 
 
-@metric("mprt", family="sanity", better="lower", within=(-1, 1), needs=("method", "weights"), invariant=("scale",))
+@metric(
+    "mprt",
+    family="sanity",
+    better="lower",
+    within=(-1, 1),
+    needs=("method", "weights"),
+    invariant=("scale", "shift", "sign"),
+    version=2,
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Randomisation(Metric):
     r"""Does the map change when the weights it explains are replaced by noise?
 
-    The mean, over layers, of the rank correlation between the map and the map of the randomised model. The stored
-    curve holds the correlation after each layer. A randomised model whose map is constant shares no ranking with the
-    map and counts as 0.
+    $\frac1L\sum_{l=1}^{L} s\big(A(x; f),\, A(x; f_l)\big)$, where in $f_l$ the weights are drawn anew as far as layer l
+
+    The stored curve holds the similarity after each layer. A randomised model whose map is constant has nothing in
+    common with the map and counts as 0. A map that minds neither weights nor class scores 1.
 
     Args:
-        layers: how many of the layers with weights to stop at, evenly spread, first and last included.
+        layers: how many of the layers with weights to stop at, evenly spread, first and last included; 0 for all.
         order: `top_down` randomises from the output to the layer, `bottom_up` from the input, `independent` the
             layer alone.
+        similarity: `spearman` (rank correlation), or `ssim` of maps scaled to [0, 1], for pictures.
+        variant: `plain`; `smooth` compares means of maps over noisy copies of the input; `efficient` randomises all
+            weights at once and scores minus the relative rise of the map's entropy, $-(H(A') - H(A))/H(A)$, where H is
+            that of a histogram of the map's values (order, layers and similarity then mean nothing).
+        copies: noisy copies, if smooth.
+        noise: their noise's deviation, as a share of each input's range.
+        bins: of the histogram, if efficient; even ones between the map's smallest and largest value.
         units: where maps are compared.
 
-    Paper: adebayo2018.  Differs: draws keep each tensor's mean and deviation; the same draws for all samples.
-    Cost per sample: `layers` explanations per method.
+    Paper: adebayo2018, hedstrom2023.  Differs: draws keep each tensor's mean and deviation, and running statistics
+    stay; the same draws for all samples; few layers by default; signed maps (explain with `post=abs` for others); the
+    untouched model is not averaged in; the efficient variant's sign is turned so that lower is better here too.
+    Cost per sample: `layers` explanations per method; smooth: `copies * (layers + 1)`; efficient: 1.
     """
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"order": ("top_down", "bottom_up", "independent")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "order": ("top_down", "bottom_up", "independent"),
+        "similarity": SIMILARITIES,
+        "variant": ("plain", "smooth", "efficient"),
+    }
 
     layers: int = 4
     order: str = "top_down"
+    similarity: str = "spearman"
+    variant: str = "plain"
+    copies: int = 10
+    noise: float = 0.1
+    bins: int = 100
     units: str = "site"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layers < 1:
-            raise SpecError(f"metric mprt: layers={self.layers} must be at least 1")
+        for name, least in (("layers", 0), ("copies", 1), ("bins", 2), ("noise", 0)):
+            if not getattr(self, name) >= least:
+                raise SpecError(f"metric mprt: {name}={getattr(self, name)} must be at least {least}")
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
-        n = units.count.tolist()
-        before = maps.on(units)
-        ranks = [average_ranks(before[:, i, :k]) for i, k in enumerate(n)]
-        status, similar, share = maps.status, [], []
-        for depth, twin in self._twins(probe, batch.streams.seed):
-            again = Maps(maps.explain(batch, twin), maps.domain, batch)
-            after = again.on(units)
-            each = [
-                pearson(own, average_ranks(after[:, i, :k])) for i, (own, k) in enumerate(zip(ranks, n, strict=True))
-            ]
-            similar.append(torch.stack(each, 1).nan_to_num(0.0))
-            share.append(depth)
-            status = tuple(map(first_problem, status, again.status))
-        curve = torch.stack(similar, -1)
-        varied = [(before[:, i, :k] != before[:, i, :1]).any(-1) for i, k in enumerate(n)]
-        scores = undefined(curve.mean(-1), torch.stack(varied, 1), "all units of the map are equal", curve=curve)
-        return Scores(scores.value, tuple(map(first_problem, status, scores.status)), curve, tuple(share))
+        if self.variant == "efficient":
+            return self._efficient(probe, batch, maps, units)
+        shape = maps.domain.shape(batch.x)
+        check_similarity(self.similarity, units, shape)
+        stops = self._stops(probe.model.weighted_layers(batch.x))
+        before, status = maps.on(units), maps.status
+        if self.variant == "smooth":
+            before, status = self._explained(probe, batch, maps, units)
+        curve = []
+        for _, layers in stops:
+            after, theirs = self._randomised(probe, batch, maps, units, layers)
+            curve.append(similarity(self.similarity, before, after, units, shape))
+            status = tuple(map(first_problem, status, theirs))
+        values = torch.stack(curve, -1)
+        scores = undefined(values.mean(-1), varied(before, units), "all units of the map are equal")
+        return Scores(
+            scores.value,
+            tuple(map(first_problem, status, scores.status)),
+            values,
+            tuple(share for share, _ in stops),
+        )
 
-    def _twins(self, probe: Probe, seed: int) -> Iterator[tuple[float, Probe]]:
-        """The share of layers passed so far, and a probe on the model that is randomised up to there."""
-        names = probe.model.weighted_layers()
+    def _efficient(self, probe: Probe, batch: Batch, maps: Maps, units: Units) -> Scores:
+        before, status = maps.on(units), maps.status
+        after, theirs = self._randomised(probe, batch, maps, units, "")
+        was, now = (self._histogram_entropy(values, units) for values in (before, after))
+        scores = undefined((was - now) / was, varied(before, units), "all units of the map are equal")
+        return Scores(scores.value, tuple(map(first_problem, status, theirs, scores.status)))
+
+    def _randomised(self, probe: Probe, batch: Batch, maps: Maps, units: Units, layers: str | list[str]) -> Found:
+        """The maps of a model with some layers drawn anew; the model lives as long as this call."""
+        return self._explained(probe.randomised(layers, batch.streams.seed), batch, maps, units)
+
+    def _explained(self, probe: Probe, batch: Batch, maps: Maps, units: Units) -> Found:
+        if self.variant != "smooth":
+            again = Maps(maps.explain(batch, probe), maps.domain, batch)
+            return again.on(units), again.status
+        total = torch.zeros(len(maps), len(batch), units.width, dtype=torch.float64)
+        status = [list(own) for own in maps.status]
+        for rows, part in nearby(probe, batch, self.copies, gaussian, self.noise, "mprt"):
+            again = Maps(maps.explain(part, probe), maps.domain, part)
+            total.index_add_(1, rows, again.on(units.take(rows)).double())
+            note(status, rows, again.status)
+        return total / self.copies, tuple(map(tuple, status))
+
+    def _stops(self, names: list[str]) -> list[tuple[float, list[str]]]:
+        """The share of layers passed at each stop, and which are random there."""
         walk = names if self.order == "bottom_up" else names[::-1]
-        last, stops = len(walk) - 1, min(self.layers, len(walk))
-        picks = [round(i * last / max(1, stops - 1)) for i in range(stops)]
-        twin, done = probe, 0
-        for pick in picks:
-            twin, done = (probe, pick) if self.order == "independent" else (twin, done)
-            for name in walk[done : pick + 1]:
-                twin = twin.randomised(name, int(digest_of(f"{seed}", "mprt", name)[:15], 16))
-            done = pick + 1
-            yield done / len(walk), twin
+        n = self._stop_count(walk)
+        last = [round(i * (len(walk) - 1) / max(1, n - 1)) for i in range(n)]
+        return [((k + 1) / len(walk), walk[k : k + 1] if self.order == "independent" else walk[: k + 1]) for k in last]
+
+    def _stop_count(self, names: list[str]) -> int:
+        if not names:
+            raise NotApplicable("the model has no weights to randomise")
+        return min(self.layers or len(names), len(names))
+
+    def _histogram_entropy(self, values: Float[Tensor, "m b u"], units: Units) -> Float[Tensor, "m b"]:
+        found = torch.zeros(values.shape[:2], dtype=torch.float64)
+        for i, n in enumerate(units.count.tolist()):
+            for j, own in enumerate(values[:, i, :n].double().numpy()):
+                share = np.histogram(own, self.bins)[0] / max(1, n)
+                share = share[share > 0]
+                found[j, i] = float(-(share * np.log(share)).sum())
+        return found
 
     def again(self, shape: Shape) -> int:
-        return self.layers
+        if self.variant == "efficient":
+            return 1
+        stops = self.layers
+        if shape.model is not None:
+            try:
+                stops = self._stop_count(shape.model.weighted_layers(shape.x))
+            except NotApplicable:
+                return 0
+        return self.copies * (stops + 1) if self.variant == "smooth" else stops

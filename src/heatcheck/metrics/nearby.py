@@ -1,0 +1,59 @@
+"""Copies of samples a small step away, explained again."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.engine.probe import Probe
+from heatcheck.types import OK, Batch
+
+Draw = Callable[[Sequence[int], torch.Generator], Tensor]
+
+
+def gaussian(shape: Sequence[int], rng: torch.Generator) -> Float[Tensor, "..."]:
+    """Noise of deviation one."""
+    return torch.randn(tuple(shape), generator=rng, dtype=torch.float32)
+
+
+def in_the_box(shape: Sequence[int], rng: torch.Generator) -> Float[Tensor, "..."]:
+    """Even noise between -1 and 1."""
+    return torch.rand(tuple(shape), generator=rng, dtype=torch.float32) * 2 - 1
+
+
+def nearby(
+    probe: Probe, batch: Batch, times: int, draw: Draw, share: float, purpose: str
+) -> Iterator[tuple[Int[Tensor, " n"], Batch]]:
+    """Copies with noise on the leaf, and the samples they are of, one sample after another, in batches that fill calls.
+
+    What is never deleted (special tokens, padding) stays as it is. Copies keep their sample's random streams, so a
+    method that draws draws alike for all of them.
+
+    Args:
+        probe: whose leaf space (pixels, word embeddings) is meant.
+        batch: the samples.
+        times: copies of each.
+        draw: noise for one copy.
+        share: what the noise is multiplied by, as a share of each input's range.
+        purpose: of the random streams.
+    """
+    domain = probe.domain
+    leaf = domain.leaf(batch.x).detach()
+    scale = share * (leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1))
+    rngs = [batch.streams.generator(i, purpose) for i in range(len(batch))]
+    sites = domain.deletable(batch.x).shape[1]
+    size = max(probe.numerics.forward, probe.numerics.backward)
+    for rows in torch.split(torch.arange(len(batch)).repeat_interleave(times), size):
+        part = batch.take(rows.tolist())
+        noise = torch.stack([draw(leaf.shape[1:], rngs[i]) for i in rows.tolist()]).to(leaf.dtype)
+        moved = domain.with_leaf(part.x, leaf[rows] + noise * scale[rows].reshape(-1, *[1] * (leaf.ndim - 1)))
+        nothing = torch.zeros(len(rows), sites, dtype=torch.bool)
+        yield rows, part.with_inputs(domain.delete(part.x, nothing, moved))
+
+
+def note(status: list[list[str]], rows: Int[Tensor, " n"], theirs: Sequence[Sequence[str]]) -> None:
+    """Give every sample the first problem that one of its copies had."""
+    for mine, copies in zip(status, theirs, strict=True):
+        for row, problem in zip(rows.tolist(), copies, strict=True):
+            mine[row] = problem if mine[row] == OK else mine[row]

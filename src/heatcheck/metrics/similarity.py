@@ -1,0 +1,60 @@
+"""How alike two maps are, for metrics that ask whether a map changes when it should."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from heatcheck.domain.base import Units
+from heatcheck.metrics.curves import spearman
+from heatcheck.types import NotApplicable
+
+SIMILARITIES = ("spearman", "ssim")
+WINDOW = 11
+"""Sites per side of SSIM's Gaussian window, of deviation 1.5."""
+
+
+def check_similarity(how: str, units: Units, shape: tuple[int, int]) -> None:
+    """Raise NotApplicable where maps on these units have no such similarity."""
+    if how != "ssim":
+        return
+    sites = shape[0] * shape[1]
+    if min(shape) < WINDOW or int(units.count.min()) != sites or units.width != sites:
+        raise NotApplicable(
+            f"similarity=ssim looks through windows of {WINDOW} × {WINDOW} sites, and {units.name} units of "
+            f"{shape[0]} × {shape[1]} sites have no room for them; use similarity=spearman"
+        )
+
+
+def similarity(
+    how: str, before: Float[Tensor, "m b u"], after: Float[Tensor, "m b u"], units: Units, shape: tuple[int, int]
+) -> Float[Tensor, "m b"]:
+    """Compare maps of the same samples; a map that has become constant has nothing in common with what it was: 0."""
+    each = []
+    for i, n in enumerate(units.count.tolist()):
+        one, two = before[:, i, :n].double(), after[:, i, :n].double()
+        each.append(spearman(one, two) if how == "spearman" else _ssim(one, two, shape))
+    return torch.stack(each, 1).nan_to_num(0.0)
+
+
+def varied(values: Float[Tensor, "m b u"], units: Units) -> Bool[Tensor, "m b"]:
+    """Which maps are not the same everywhere."""
+    each = [(values[:, i, :n] != values[:, i, :1]).any(-1) for i, n in enumerate(units.count.tolist())]
+    return torch.stack(each, 1)
+
+
+def _ssim(a: Float[Tensor, "m u"], b: Float[Tensor, "m u"], shape: tuple[int, int]) -> Float[Tensor, " m"]:
+    """Structural similarity (Wang 2004) of maps scaled to [0, 1]; NaN where one side is constant."""
+    from skimage.metrics import structural_similarity
+
+    found = []
+    for one, two in zip(_scaled(a), _scaled(b), strict=True):
+        pair = (one.reshape(shape).numpy(), two.reshape(shape).numpy())
+        settings = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1.0}
+        flat = bool(one.isnan().any() or two.isnan().any())
+        found.append(float("nan") if flat else float(structural_similarity(*pair, **settings)))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def _scaled(values: Float[Tensor, "m u"]) -> Float[Tensor, "m u"]:
+    low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
+    return (values - low) / (high - low)
