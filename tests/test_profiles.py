@@ -35,12 +35,9 @@ def test_everything_a_profile_names_exists(name: str) -> None:
 
 def test_quick_is_what_the_specification_says() -> None:
     apply = load_profile("quick").apply
-    assert [apply("metric", m) for m in ("morf", "lerf", "abpc", "ids")] == [
-        "morf(steps=8)",
-        "lerf(steps=8)",
-        "abpc(steps=8)",
-        "ids(steps=8)",
-    ]
+    for metric in ("morf", "lerf", "abpc", "ids", "deletion", "insertion"):
+        assert apply("metric", metric) == f"{metric}(steps=8)"
+    assert apply("metric", "irof") == "irof(units=segment)"
     assert apply("metric", "infidelity") == "infidelity(samples=64)"
     assert [apply("method", m) for m in ("rise", "lime", "integrated_gradients", "smoothgrad")] == [
         "rise(samples=128)",
@@ -162,8 +159,59 @@ METARANK = {
 }
 
 
+RISE = {
+    "Grad-CAM": "grad_cam",
+    "Sliding window": "occlusion(output=prob, units=grid(7), fill=zero)",
+    "LIME": "lime",
+    "RISE": "rise(samples=4000, grid=7, fill=zero)",
+}
+CHEFER = {
+    "Rollout": "rollout(start=1)",
+    "GradCAM": "attention_grad_cam",
+    "Transformer attribution": "transformer_attribution(start=1)",
+}
+METRICS = {
+    "rise": {
+        "deletion": "deletion(steps=224, fill=zero, ties=reverse_index)",
+        "insertion": "insertion(steps=224, fill=blur(kernel=11, sigma=5.0), ties=reverse_index)",
+    },
+    "chefer": {
+        "morf": "morf(steps=10, fill=black, output=accuracy, area=trapezoid, end=zero)",
+        "lerf": "lerf(steps=10, fill=black, output=accuracy, area=trapezoid, end=zero)",
+    },
+    "quantus": {
+        "deletion": "deletion(steps=224, fill=black, ties=index, area=quantus)",
+        "faithfulness_correlation": "faithfulness_correlation(fill=black, output=prob, share=0.00446)",
+        "irof": "irof(fill=channel_mean)",
+    },
+    "m4": {m: f"{m}(steps=100, fill=grey127, ties=percentile_compat)" for m in ("morf", "lerf", "abpc")},
+    "metarank": {m: f"{m}(fill=zero, output=accuracy, area=trapezoid)" for m in ("morf", "lerf")},
+    "idsds": {"sds": "sds(units=grid(4), fill=zero)", "ids": "ids(fill=zero)"},
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_papers_metrics_have_its_settings(name: str) -> None:
+    profile = load_profile(name)
+    for id, spec in METRICS[name].items():
+        built = catalogue.build("metric", profile.apply("metric", id))
+        assert built.identity() == catalogue.build("metric", spec).identity()
+
+
+def test_every_profile_of_the_specification_is_there() -> None:
+    assert set(names()) == {"quick", "default", "m4", "idsds", "metarank", "rise", "chefer", "quantus"}
+    assert load_profile("quantus").target == "label"
+
+
 @pytest.mark.parametrize(
-    ("name", "table", "target"), [("idsds", IDSDS, "label"), ("m4", M4, "predicted"), ("metarank", METARANK, "label")]
+    ("name", "table", "target"),
+    [
+        ("idsds", IDSDS, "label"),
+        ("m4", M4, "predicted"),
+        ("metarank", METARANK, "label"),
+        ("rise", RISE, "predicted"),
+        ("chefer", CHEFER, "predicted"),
+    ],
 )
 def test_a_papers_methods_have_its_names_and_settings(name: str, table: dict[str, str], target: str) -> None:
     profile = load_profile(name)

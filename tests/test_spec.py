@@ -45,6 +45,25 @@ def test_spaces_do_not_matter(spec):
     assert parse(loose) == spec
 
 
+@given(st.text(max_size=12))
+def test_any_text_can_be_a_value_and_stands_in_quotes_where_it_must(text):
+    inner = Spec("paint", {"prompt": text, "seed": 1})
+    outer = Spec("score", {"fill": str(inner), "steps": 2})
+    read = parse(str(outer))
+    assert read == outer and split(f"{outer}, b") == [str(outer), "b"]
+    prompt = parse(read.params["fill"]).params["prompt"]
+    assert prompt == text or write(prompt) == text
+
+
+def test_quotes_are_used_only_where_they_are_needed():
+    written = [write(v) for v in ("tiger cat", "cat", "grid(4)", "4", "1.5", "true", "none", "", "a/b", 'say "x"')]
+    assert written == [
+        '"tiger cat"', "cat", "grid(4)", "4", '"1.5"', '"true"', "none", '""', '"a/b"', r'"say \"x\""',
+    ]  # fmt: skip
+    with pytest.raises(SpecError, match="cannot read"):
+        parse(r'a(b="\q")')
+
+
 def test_known_examples():
     assert parse("smoothgrad(of=integrated_gradients(steps=8), samples=4)").params == {
         "of": "integrated_gradients(steps=8)",

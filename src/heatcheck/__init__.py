@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from heatcheck.api import Benchmark, explain, score
+    from heatcheck.api import Benchmark, compare_fills, explain, multiverse, score
     from heatcheck.data.base import Dataset
     from heatcheck.data.load import load_data
     from heatcheck.engine.result import Result
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from heatcheck.models.preprocess import Preprocess
     from heatcheck.study import Study
     from heatcheck.types import Attribution, Batch, HeatcheckError, NotApplicable, Scores
+    from heatcheck.universes import Multiverse
 
 _WHERE = {
     "Attribution": "types",
@@ -40,17 +41,20 @@ _WHERE = {
     "Maps": "metrics.base",
     "Method": "methods.base",
     "Metric": "metrics.base",
+    "Multiverse": "universes",
     "NotApplicable": "types",
     "Preprocess": "models.preprocess",
     "Result": "engine.result",
     "Scores": "types",
     "Study": "study",
+    "compare_fills": "api",
     "explain": "api",
     "fill": "fills.base",
     "load_data": "data.load",
     "load_model": "models.load",
     "method": "methods.base",
     "metric": "metrics.base",
+    "multiverse": "api",
     "score": "api",
 }
 
@@ -65,18 +69,21 @@ __all__ = [
     "Maps",
     "Method",
     "Metric",
+    "Multiverse",
     "NotApplicable",
     "Preprocess",
     "Result",
     "Scores",
     "Study",
     "__version__",
+    "compare_fills",
     "explain",
     "fill",
     "load_data",
     "load_model",
     "method",
     "metric",
+    "multiverse",
     "score",
 ]
 

@@ -1,6 +1,6 @@
 """The public verbs: a benchmark over a grid, and explaining or scoring plain tensors."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,10 @@ from heatcheck.profiles import load_profile
 from heatcheck.types import Attribution, Batch, HeatcheckError, Inputs, NotApplicable, Sample, Streams, digest_of_tensor
 
 if TYPE_CHECKING:
+    from heatcheck.engine.distance import FillComparison
     from heatcheck.models.preprocess import Preprocess
     from heatcheck.study import Study
+    from heatcheck.universes import Multiverse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +45,23 @@ class Benchmark:
         models: names, modules, callables or adapters; a mapping gives them labels.
         data: a spec, a path, tensors, texts or a torch Dataset.
         methods: specs (`"rise(samples=500)"`), units, or functions declared with `@hc.method`; None for the profile's.
-        metrics: likewise.
+        metrics: likewise; for both, a mapping gives them labels.
         profile: where parameters and lists that are not given come from.
         target: the class to explain: predicted, label, top2 or a number; None for the profile's.
         seed: of every random stream.
         plugins: Python files that declare units of one's own.
+        multiverse: what the metrics have in common where they are one question asked in many ways; see `multiverse`.
     """
 
     models: Any = "efficientnet_lite0"
     data: Any = "images"
-    methods: Sequence[Any] | None = None
-    metrics: Sequence[Any] | None = None
+    methods: Sequence[Any] | Mapping[str, Any] | None = None
+    metrics: Sequence[Any] | Mapping[str, Any] | None = None
     profile: str = "default"
     target: str | int | None = None
     seed: int = 0
     plugins: tuple[str, ...] = ()
+    multiverse: Mapping[str, Any] | None = None
     _loaded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -122,8 +126,10 @@ class Benchmark:
         for path in self.plugins:
             load_plugin(path)
         profile = load_profile(self.profile)
-        methods = list(profile.methods if self.methods is None else self.methods)
-        metrics = with_parts(list(profile.metrics if self.metrics is None else self.metrics), self.profile)
+        methods = profile.methods if self.methods is None else self.methods
+        metrics = profile.metrics if self.metrics is None else self.metrics
+        if not isinstance(metrics, Mapping):
+            metrics = with_parts(list(metrics), self.profile)
         models = label_models(self.models)
         data_key = f"data {samples}"
         if data_key not in self._loaded:
@@ -142,15 +148,16 @@ class Benchmark:
             "profile_note": profile.note,
             "methods": {label: unit.name for label, unit in named_methods},
             "metrics": {label: unit.name for label, unit in named_metrics},
+            **({"multiverse": self.multiverse} if self.multiverse else {}),
         }
         portable = all(isinstance(s, str) for s in models.values()) and isinstance(self.data, str | Path)
-        units = [*methods, *metrics]
+        units = [spec for many in (methods, metrics) for spec in (many.values() if isinstance(many, Mapping) else many)]
         remote = {
             "models": {label: str(spec) for label, spec in models.items()},
             "data": str(self.data),
             "samples": samples,
-            "methods": [str(m) for m in methods],
-            "metrics": [str(m) for m in metrics],
+            "methods": written(methods),
+            "metrics": written(metrics),
             "profile": self.profile,
             "target": target,
             "seed": self.seed,
@@ -212,8 +219,17 @@ def label_models(models: Any) -> dict[str, Any]:
     return labels
 
 
-def name_units(kind: str, specs: Iterable[Any], profile: str) -> list[tuple[str, Any]]:
-    """Units with the profile's parameters, labelled as they were written."""
+def written(specs: Sequence[Any] | Mapping[str, Any]) -> list[str] | dict[str, str]:
+    """Specs as text, with their labels where they have some."""
+    if isinstance(specs, Mapping):
+        return {label: str(spec) for label, spec in specs.items()}
+    return [str(spec) for spec in specs]
+
+
+def name_units(kind: str, specs: Iterable[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
+    """Units with the profile's parameters, labelled as they were written, or as a mapping says."""
+    if isinstance(specs, Mapping):
+        return [(label, as_unit(kind, spec, profile)) for label, spec in specs.items()]
     found: list[tuple[str, Any]] = []
     for spec in specs:
         unit = as_unit(kind, spec, profile)
@@ -237,6 +253,50 @@ def as_unit(kind: str, spec: Any, profile: str = "default") -> Any:
     if getattr(unit, "kind", None) != kind:
         raise HeatcheckError(f"{spec!r} is not a {kind}")
     return unit
+
+
+def multiverse(
+    model: Any = "efficientnet_lite0",
+    data: Any = "images",
+    *,
+    metric: str = "morf",
+    factors: Mapping[str, Sequence[Any]] | None = None,
+    methods: Sequence[Any] | None = None,
+    profile: str = "default",
+    target: str | int | None = None,
+    seed: int = 0,
+    plugins: tuple[str, ...] = (),
+    out: str | Path = "runs/multiverse",
+    samples: int | None = None,
+    **options: Any,
+) -> "Multiverse":
+    """Ask one question in many ways that are as defensible, and see how far the ranking of methods moves.
+
+    >>> many = multiverse(net, photos, factors={"fill": ["zero", "blur"], "sign": ["signed", "abs"]})  # doctest: +SKIP
+    >>> many.w, many.table(), many.factors()                                                           # doctest: +SKIP
+
+    Args:
+        model: a model, or several, as for `Benchmark`.
+        data: as for `Benchmark`.
+        metric: the question, such as `morf`, `sds` or `abpc(ties=index)`.
+        factors: levels by factor: a parameter of the metric (fill, steps, units, output, ties, …), `sign` or `dialect`;
+            see `heatcheck.universes.expand`. The usual ones if None.
+        methods: as for `Benchmark`; the profile's, with no control but random, if None. Random is added.
+        profile: where parameters and lists that are not given come from.
+        target: the class to explain.
+        seed: of every random stream.
+        plugins: Python files that declare units of one's own.
+        out: the run's folder; an existing one is resumed.
+        samples: how many samples; all if None.
+        **options: workers, threads, batch, maps, budget and progress, as for `Benchmark.run`.
+    """
+    from heatcheck.universes import Multiverse, over
+
+    bench = Benchmark(
+        models=model, data=data, methods=methods, profile=profile, target=target, seed=seed, plugins=plugins
+    )
+    everywhere, _ = over(bench, metric, factors, samples)
+    return Multiverse(everywhere.run(out, samples=samples, **options))
 
 
 # -- one model, plain tensors ------------------------------------------------------------------------------------
@@ -318,6 +378,38 @@ def score(
         order += rows
     joined = torch.cat(values, 1)
     return torch.empty_like(joined).index_copy_(1, torch.tensor(order), joined)
+
+
+def compare_fills(
+    model: Any,
+    x: Any,
+    *,
+    fills: Sequence[str] | None = None,
+    shares: Sequence[float] = (0.25, 0.5, 0.75),
+    units: str = "patch",
+    preprocess: "Preprocess | None" = None,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda name: None,
+) -> "FillComparison":
+    """Delete the same random units with every fill and see how far each takes the model from what it knows.
+
+    >>> compare_fills(net, photos, fills=["zero", "blur", "linear"]).record()   # doctest: +SKIP
+
+    Args:
+        model: a module, a name, a callable or an adapter.
+        x: inputs, as for `explain`.
+        fills: specs such as `"blur(sigma=5)"`; every fill of the modality if None.
+        shares: of the units that are deleted.
+        units: what is deleted.
+        preprocess: how pixels are normalised, for fills defined in pixel space.
+        seed: of random streams.
+        tell: called with each fill's name before it is tried.
+    """
+    from heatcheck.engine.distance import compare
+
+    explained = load_model(model, preprocess=preprocess)
+    groups = [(probe, batch) for _, probe, batch in batches_of(explained, x, None, None, seed)]
+    return compare(groups, fills, shares=shares, units=units, tell=tell)
 
 
 def collect(maps: Any) -> list[Any]:

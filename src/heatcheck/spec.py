@@ -1,13 +1,16 @@
 """The one way to write a unit with parameters, everywhere: `smoothgrad(of=input_x_gradient, samples=8)`."""
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_TEXT = r'"(?:[^"\\]|\\.)*"'
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.]))|(?P<name>[^\W\d][\w.\-]*)|(?P<mark>[(),=]))"
+    rf"\s*(?:(?P<text>{_TEXT})|"
+    r"(?P<number>-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.]))|(?P<name>[^\W\d][\w.\-]*)|(?P<mark>[(),=]))"
 )
 _WORDS = {"true": True, "false": False, "none": None}
 
@@ -33,10 +36,24 @@ class Spec:
 
 
 def write(value: Any) -> str:
-    """A parameter's value as `parse` reads it."""
+    """A parameter's value as `parse` reads it; words that would be read as something else stand in double quotes."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str) and not _plain(value):
+        return json.dumps(value, ensure_ascii=False)
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def _plain(text: str) -> bool:
+    """Whether a word, a number used as a name, or a unit can be written as it is."""
+    try:
+        tokens = _tokens(text)
+        read, rest = _value(tokens, text)
+    except SpecError:
+        return False
+    if rest or tokens[0][0] == "text" or isinstance(read, bool | float):
+        return False
+    return (read if isinstance(read, str) else str(read).lower()) == text
 
 
 def parse(text: str) -> Spec:
@@ -57,7 +74,8 @@ def parse(text: str) -> Spec:
 def split(text: str) -> list[str]:
     """Cut a comma-separated list of units at its outer commas."""
     parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
+    unquoted = re.sub(_TEXT, lambda quoted: "_" * len(quoted[0]), text)
+    for i, c in enumerate(unquoted):
         depth += (c == "(") - (c == ")")
         if c == "," and depth == 0:
             parts.append(text[start:i])
@@ -105,12 +123,21 @@ def _value(tokens: list[tuple[str, str]], text: str) -> tuple[Any, list[tuple[st
     if not tokens or tokens[0][0] == "mark":
         raise SpecError(f"{text!r}: a value is missing; write id(key=value, …)")
     kind, token = tokens[0]
+    if kind == "text":
+        return _unquoted(token), tokens[1:]
     if kind == "number":
         return (int(token) if re.fullmatch(r"-?\d+", token) else float(token)), tokens[1:]
     if token.lower() in _WORDS:
         return _WORDS[token.lower()], tokens[1:]
     spec, rest = _spec(tokens, text)
     return str(spec) if spec.params else spec.id, rest
+
+
+def _unquoted(token: str) -> str:
+    try:
+        return str(json.loads(token))
+    except json.JSONDecodeError as problem:
+        raise SpecError(f"cannot read {token}: {problem.msg}") from None
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

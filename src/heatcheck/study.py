@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from heatcheck import catalogue, toml
-from heatcheck.data.catalogue import sources
+from heatcheck.data.catalogue import sources, split_spec
 from heatcheck.models.catalogue import models
 from heatcheck.plugins import load_plugin
 from heatcheck.profiles import load_profile
@@ -254,11 +254,11 @@ class Study(BaseModel):
 
 def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
     known = {id: source for id, source in sources().items() if source.form.partition(":")[0] == id}
-    id, colon, place = data.partition(":")
-    if colon and ":" in getattr(known.get(id), "form", ""):
-        if not Path(place).exists():
-            yield ("data",), f"data: there is no {place!r}"
-    elif not Path(data).exists() and (colon or id not in known):
+    before, place, _ = split_spec(data)
+    if before and not Path(place).exists():
+        yield ("data",), f"data: there is no {place!r}"
+    elif place and not Path(place).exists():
+        id = data.partition(":")[0]
         forms = ", ".join(source.form for source in known.values())
         near = suggest(id, known)
         hint = near if "did you mean" in near else f"; write {forms} or a path"
@@ -312,11 +312,12 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         return str(folder / Path(value).expanduser()) if isinstance(value, str) else value
 
     def data(value: Any) -> Any:
-        id, colon, place = value.partition(":") if isinstance(value, str) else ("", "", "")
-        form = getattr(sources().get(id), "form", "")
-        if colon and form.startswith(f"{id}:"):
-            return f"{id}:{path(place)}"
-        return value if not isinstance(value, str) or colon or form == id else path(value)
+        if not isinstance(value, str):
+            return value
+        before, place, after = split_spec(value)
+        if not place or (not before and ":" in place):
+            return value
+        return f"{before}{path(place)}{after}"
 
     def model(value: Any) -> Any:
         if not isinstance(value, str):

@@ -1,6 +1,6 @@
 """What a run will ask, before anything is spent: the same sets that the probe shares, counted."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,13 @@ class Shape:
         domain: pictures or texts.
         x: the sample, with a batch axis of one.
         model: who will be asked, where that matters: for methods that ask once per channel of a layer.
+        reference: what is known about the sample, by kind, where that decides what is asked.
     """
 
     domain: Domain
     x: Inputs
     model: Explained | None = None
+    reference: Mapping[str, Any] = field(default_factory=dict)
     _units: dict[str, Units] = field(default_factory=dict)
 
     def units(self, name: str) -> int:
@@ -71,7 +73,7 @@ def feature_gradient(layer: str, output: str) -> set[Ask]:
 def single(fill: str, units: str, shape: Shape) -> set[Ask]:
     """Each unit deleted alone; where there is only one, that is everything."""
     n = shape.units(units)
-    return {("single", fill, units, i) for i in range(n)} if n > 1 else {("full", fill)}
+    return {("full", fill)} if n == 1 else {("single", fill, units, i) for i in range(n)}
 
 
 def removal(method: str, fill: str, units: str, shape: Shape, order: str, counts: Iterable[int]) -> set[Ask]:
@@ -105,7 +107,10 @@ class Forecast:
 
 
 def forecast(methods: Sequence[Any], metrics: Sequence[Any], shape: Shape) -> Forecast:
-    """Predict the passes of one sample. Exact, unless two methods happen to order units alike: then it is fewer."""
+    """Predict the passes of one sample.
+
+    Exact, unless two methods happen to order units alike, or share a pass when a metric explains again: then it is fewer.
+    """
     asked: dict[Ask, int] = {CLEAN: 1}
     extra_forwards = extra_backwards = 0
     rows: list[dict[str, Any]] = [{"kind": "clean", "name": "clean outputs", "forwards": 1, "backwards": 0}]
@@ -121,6 +126,7 @@ def forecast(methods: Sequence[Any], metrics: Sequence[Any], shape: Shape) -> Fo
         rows.append({"kind": kind, "name": name, "forwards": forwards, "backwards": backwards})
 
     made: set[str] = set()
+    explained: set[tuple[str, Ask]] = set()
     for m in methods:
         fresh = m.unit.kin not in made
         made.add(m.unit.kin)
@@ -131,10 +137,11 @@ def forecast(methods: Sequence[Any], metrics: Sequence[Any], shape: Shape) -> Fo
         for m in methods:
             asks |= metric.unit.asks(shape, m.digest)
             f, b = metric.unit.passes(shape)
-            again = metric.unit.again(shape)
+            again = {(m.digest, e) for e in metric.unit.explains(shape)} - explained
             if again:
+                explained |= again
                 own = passes_of(m.unit.asks(shape), m.unit.passes(shape))
-                f, b = f + again * own[0], b + again * own[1]
+                f, b = f + len(again) * own[0], b + len(again) * own[1]
             forwards, backwards = forwards + f, backwards + b
         add("metric", metric.label, asks, (forwards, backwards))
     total = passes_of(set(asked), (extra_forwards, extra_backwards))

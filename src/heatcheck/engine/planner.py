@@ -53,10 +53,11 @@ def plan(setup: Setup, options: Options, out: str | Path | None, *, calibrate: b
         ]
         told.reused += len(setup.data) - len(open_samples)
         told.skipped += [{"model": part.label, "unit": unit, "reason": reason} for unit, reason in part.skipped.items()]
-        seen = inputs_of(part, open_samples[:LOOK])
-        if not seen:
+        shapes = shapes_of(part, open_samples[:LOOK])
+        if not shapes:
             continue
-        each = [forecast(part.work.methods, part.work.metrics, Shape(part.model.domain, x, part.model)) for x in seen]
+        seen = [shape.x for shape in shapes]
+        each = [forecast(part.work.methods, part.work.metrics, shape) for shape in shapes]
         scale = len(open_samples) / len(each)
         add_rows(told, part, each, scale)
         sites = [int(torch.tensor(part.model.domain.shape(x)).prod()) for x in seen]
@@ -71,12 +72,13 @@ def plan(setup: Setup, options: Options, out: str | Path | None, *, calibrate: b
     return told
 
 
-def inputs_of(part: Part, samples: Sequence[Any]) -> list[Inputs]:
-    """The samples that can be read, as inputs; one stands for all where every input has the same shape."""
+def shapes_of(part: Part, samples: Sequence[Any]) -> list[Shape]:
+    """The samples that can be read, as a plan sees them."""
     found = []
     for sample in samples:
         try:
-            found.append(part.model.encode(sample))
+            x = part.model.encode(sample)
+            found.append(Shape(part.model.domain, x, part.model, part.model.references(sample, x)))
         except Exception:  # noqa: S112 - such a sample costs nothing; the run reports it
             continue
     return found

@@ -319,6 +319,7 @@ class Result:
             "metrics": [{**x, "name": x["label"], "spec": x["name"]} for x in m["metrics"]],
             "circular": sorted({(a, b) for x in m["models"] for a, b in x["circular"]}),
             "skipped": self._skips(),
+            "multiverse": study.get("multiverse"),
             "passes": m["passes"],
             "peak_bytes": m.get("peak_bytes", 0),
             "finished": m["finished"],

@@ -97,6 +97,9 @@ def make_work(setup: Setup, model: Explained, maps: str) -> tuple[Work, tuple[Na
     shared = tuple(
         replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in metrics if m.unit.across_models
     )
+    if len(everyone) < 2:
+        no_metric |= {m.label: f"{m.unit.id} compares models, and there is only {model.name}" for m in shared}
+        shared = ()
     return Work(methods, own, setup.target, setup.seed, maps, gallery), shared, {**no_method, **refused, **no_metric}
 
 

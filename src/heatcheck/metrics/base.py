@@ -17,6 +17,7 @@ from heatcheck.types import OK, Attribution, Batch, HeatcheckError, NotApplicabl
 from heatcheck.unit import Unit, declare
 
 T = TypeVar("T", bound=type)
+H = TypeVar("H")
 HIGHER, LOWER = "higher", "lower"
 
 
@@ -76,7 +77,7 @@ class Maps:
     domain: Domain
     batch: Batch
     explainers: Sequence[Callable[[Probe, Batch], Attribution] | None] = ()
-    _held: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    _held: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -97,11 +98,12 @@ class Maps:
             for a in self.items
         )
 
-    def held(self, what: str, make: Callable[[], Tensor]) -> Tensor:
+    def held(self, what: str, make: Callable[[], H]) -> H:
         """A value made of these maps alone, made once."""
         if what not in self._held:
             self._held[what] = make()
-        return self._held[what]
+        found: H = self._held[what]
+        return found
 
     def sites(self) -> Float[Tensor, "m b s"]:
         """Every map carried to sites; what is not finite as zero (its status says so)."""
@@ -216,6 +218,10 @@ class Metric(Unit, ABC):
     def again(self, shape: Shape) -> int:
         """How many times it explains each sample again, per method."""
         return 0
+
+    def explains(self, shape: Shape) -> set[Ask]:
+        """Those explanations by name; metrics that name the same ones share them."""
+        return {("again", self.name, i) for i in range(self.again(shape))}
 
     @property
     def higher_is_better(self) -> bool:

@@ -10,8 +10,10 @@ import polars as pl
 from heatcheck.report import wording
 from heatcheck.report.charts import Axis, CostChart, CurveChart, cost_chart, curve_chart, scale
 from heatcheck.report.exhibits import Exhibit, Exhibits
+from heatcheck.report.multiverse import MultiverseView, multiverse_view
 from heatcheck.report.source import Source, stats_facts
-from heatcheck.stats import Facts, agreement, concordance, differences, leaderboard, overall
+from heatcheck.stats import Facts, Rankings, agreement, concordance, differences, leaderboard, overall, rankings
+from heatcheck.universes import gaps, universes_of
 
 COLOURS = 8
 EXTREMES = 3  # best and worst samples shown per cell
@@ -175,6 +177,7 @@ class Case:
         gaps: scores that are not ok, counted.
         ok: how many scores are ok.
         total: how many there should be.
+        multiverse: the rankings of all universes, where the run is one question asked in many ways.
     """
 
     model: str
@@ -190,6 +193,7 @@ class Case:
     gaps: tuple[Row, ...]
     ok: int
     total: int
+    multiverse: MultiverseView | None = None
 
     @property
     def winner(self) -> Overall | None:
@@ -235,6 +239,7 @@ def build(source: Source, title: str | None = None) -> View:
     pairs_of: Pairs = {
         (row["a"], row["b"], row["model"], row["data"], row["metric"]): row for row in pairs.iter_rows(named=True)
     }
+    verses = _multiverses(run, facts, scores)
     keys = _cases(run, board)
     several = len({data for _, data in keys}) > 1
     exhibits = Exhibits(source)
@@ -263,6 +268,7 @@ def build(source: Source, title: str | None = None) -> View:
                 gaps=_gaps(mine),
                 ok=mine.filter(_ok()).height,
                 total=mine.height,
+                multiverse=_multiverse(run, verses, model, data, methods),
             )
         )
         script.append(_script(cases[-1], mine, people, known, exhibits, max(len(keys), 1)))
@@ -274,6 +280,20 @@ def build(source: Source, title: str | None = None) -> View:
         bad_samples=tuple(samples.filter(pl.col("status") != "ok").sort("model", "sample").iter_rows(named=True)),
         data={"cases": script},
     )
+
+
+def _multiverses(run: Mapping[str, Any], facts: Facts, scores: pl.DataFrame) -> list[Rankings]:
+    record = run.get("multiverse")
+    return rankings(scores, facts, universes_of(record)) if record else []
+
+
+def _multiverse(
+    run: Mapping[str, Any], verses: Sequence[Rankings], model: str, data: str, methods: Sequence[Method]
+) -> MultiverseView | None:
+    for found in verses:
+        if (found.model, found.data) == (model, data):
+            return multiverse_view(found, str(run["multiverse"]["base"]), gaps(run["multiverse"], [found]), methods)
+    return None
 
 
 def _ok() -> pl.Expr:
@@ -514,7 +534,11 @@ def _script(
         if made is not None:
             maps[f"{rows[method_name]}:{spot[sample]}"] = made
     shown = sorted({s for _, s in pairs} | {people[g.index] for g in case.gallery})
+    verse = case.multiverse
     return {
+        "multiverse": None
+        if verse is None
+        else {"labels": verse.labels, "methods": [m.name for m in verse.methods], "ranks": verse.ranks},
         "methods": [m.name for m in case.methods],
         "looks": [m.look for m in case.methods],
         "metrics": [

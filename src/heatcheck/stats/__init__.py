@@ -3,6 +3,7 @@
 from heatcheck.stats.agreement import agreement, concordance, kendall_tau, kendall_w, spearman
 from heatcheck.stats.intervals import bca, bootstrap_indices, resampled_means
 from heatcheck.stats.leaderboard import leaderboard, not_better_than_random, overall
+from heatcheck.stats.multiverse import Rankings, Universe, concordance_of, rankings
 from heatcheck.stats.paired import differences, holm, sign_flip, wins_share
 from heatcheck.stats.ranks import rank_of
 from heatcheck.stats.separation import auroc, eta_squared, separation
@@ -10,11 +11,14 @@ from heatcheck.stats.table import Facts
 
 __all__ = [
     "Facts",
+    "Rankings",
+    "Universe",
     "agreement",
     "auroc",
     "bca",
     "bootstrap_indices",
     "concordance",
+    "concordance_of",
     "differences",
     "eta_squared",
     "holm",
@@ -24,6 +28,7 @@ __all__ = [
     "not_better_than_random",
     "overall",
     "rank_of",
+    "rankings",
     "resampled_means",
     "separation",
     "sign_flip",

@@ -121,6 +121,25 @@
     point.addEventListener("pointerleave", hideTip);
   }
 
+  // Multiverse: a universe's whole ranking under the pointer, its choices marked.
+  for (const table of $$("[data-spec]")) {
+    const { labels, methods, ranks } = DATA.cases[Number(table.dataset.spec)].multiverse;
+    let here = null;
+    const mark = (u) => {
+      for (const cell of $$(".hot", table)) cell.classList.remove("hot");
+      if (u !== null) for (const cell of $$(`[data-u="${u}"]`, table)) cell.classList.add("hot");
+      here = u;
+    };
+    table.addEventListener("pointermove", (event) => {
+      const u = event.target.dataset.u;
+      if (u === undefined) { mark(null); hideTip(); return; }
+      if (u !== here) mark(u);
+      const order = methods.map((name, row) => [name, ranks[row][u]]).filter(([, rank]) => rank !== null).sort((a, b) => a[1] - b[1]);
+      showTip(event, [labels[u], ""], ...order.slice(0, 16).map(([name, rank]) => [name, String(rank)]));
+    });
+    table.addEventListener("pointerleave", () => { mark(null); hideTip(); });
+  }
+
   // Curves: values under the pointer, legend switches.
   for (const figure of $$("[data-curves]")) {
     const [c, k] = figure.dataset.curves.split(":").map(Number);

@@ -1,0 +1,314 @@
+"""A multiverse as the page and the terminal show it: one verdict, a map of all rankings, and what moves them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from heatcheck.report.wording import number
+from heatcheck.report.wording import rank as as_rank
+from heatcheck.stats import Rankings
+
+_SHADES = 8
+_FIGURES = 30  # so many universes leave room for a figure in every cell
+_WORST = 6  # pairs of methods that are told
+STRENGTH = (
+    (0.9, "The ranking hardly depends on how the question is asked"),
+    (0.7, "The ranking holds in broad outline"),
+    (0.5, "The ranking moves a lot with how the question is asked"),
+    (0.0, "There is no ranking: it depends on how the question is asked"),
+)
+"""What a Kendall's W of at least so much is called."""
+
+
+class Named(Protocol):
+    """A method as the page knows it."""
+
+    @property
+    def name(self) -> str:
+        """Its full name."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a sentence; `name` marks the name of a method."""
+
+    text: str
+    name: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method in a universe.
+
+    Args:
+        at: the universe's column.
+        shade: 8 for the first rank to 0 for the last; None where it is not ranked.
+        rank: as text.
+        worse: whether it is not significantly better than random there.
+    """
+
+    at: int
+    shade: int | None
+    rank: str
+    worse: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method in all universes."""
+
+    method: Any
+    cells: tuple[Cell, ...]
+    median: str
+    span: str
+    first: int
+    worse: int | None
+    tested: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """A factor's level: the columns that have it, and Kendall's W among them."""
+
+    name: str
+    at: tuple[int, ...]
+    w: str
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What one choice does to the ranking; `swapped` is a share, `bar` in per cent of the chart."""
+
+    name: str
+    levels: tuple[Level, ...]
+    swapped: str
+    bar: float
+    tau: str
+    within: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How often one method ranks before another; `tone` from −4 (never) to 4 (always)."""
+
+    share: str
+    tone: int
+    reversed: bool
+
+
+@dataclass(frozen=True)
+class MultiverseView:
+    """One model's multiverse.
+
+    Args:
+        base: the metric that was expanded.
+        count: how many universes rank at least two methods.
+        w: Kendall's W as text; empty where it does not exist.
+        at: where W and its interval lie, in per cent: low, W, high.
+        interval: as text.
+        verdict: sentences in pieces.
+        labels: the universes in the order of their columns.
+        figures: whether cells have room for their rank.
+        rows: methods, best mean rank first.
+        factors: what moves the ranking, most first.
+        methods: rows and columns of the duels.
+        duels: who ranks before whom.
+        left_out: (reason, universes) of what gives no ranking.
+        unranked: (method, reason, universes).
+        ranks: [methods][universes], for the page's script.
+    """
+
+    base: str
+    count: int
+    w: str
+    at: tuple[float, float, float] | None
+    interval: str
+    verdict: tuple[Part, ...]
+    labels: tuple[str, ...]
+    figures: bool
+    rows: tuple[Row, ...]
+    factors: tuple[Factor, ...]
+    methods: tuple[Any, ...]
+    duels: Mapping[tuple[int, int], Pair]
+    left_out: tuple[tuple[str, tuple[str, ...]], ...]
+    unranked: tuple[tuple[str, str, int], ...]
+    ranks: tuple[tuple[float | None, ...], ...]
+
+    @property
+    def width(self) -> float:
+        """A column's width in per cent."""
+        return 100 / max(self.count, 1)
+
+
+def multiverse_view(
+    case: Rankings, base: str, left_out: Sequence[tuple[str, str]], methods: Sequence[Named]
+) -> MultiverseView:
+    """Everything the page shows of one model's multiverse."""
+    looks = {m.name: m for m in methods}
+    order = case.arranged() if case.universes else []
+    places = {universe: i for i, universe in enumerate(order)}
+    factors = case.by_factor()
+    widest = max((f["swapped"] or 0.0 for f in factors), default=0) or 1.0
+    known = [looks[m] for m in case.methods]
+    return MultiverseView(
+        base=base,
+        count=len(case.universes),
+        w=number(case.w, 2) if case.w is not None else "",
+        at=None if case.w is None else _at(case.w, case.low, case.high),
+        interval="" if case.low is None else f"{number(case.low, 2)} to {number(case.high, 2)}",
+        verdict=tuple(verdict(case)),
+        labels=tuple(case.universes[i].label for i in order),
+        figures=len(order) <= _FIGURES,
+        rows=tuple(_row(case, i, looks[row["method"]], row, order) for i, row in enumerate(case.by_method())),
+        factors=tuple(_factor(case, row, places, widest) for row in factors),
+        methods=tuple(known),
+        duels=_duels(case),
+        left_out=grouped(left_out),
+        unranked=tuple((m, why, n) for m, whys in case.unranked.items() for why, n in whys),
+        ranks=tuple(tuple(None if r != r else float(r) for r in case.ranks[order, i]) for i in range(len(known))),
+    )
+
+
+def _at(w: float, low: float | None, high: float | None) -> tuple[float, float, float]:
+    return tuple(round(100 * (w if v is None else v), 2) for v in (low, w, high))  # type: ignore[return-value]
+
+
+def _row(case: Rankings, i: int, method: Named, row: Mapping[str, Any], order: Sequence[int]) -> Row:
+    cells = []
+    for at, u in enumerate(order):
+        r = case.ranks[u, i]
+        if r != r:
+            continue
+        last = max((x for x in case.ranks[u] if x == x), default=1.0)
+        shade = round(_SHADES * (1 - (r - 1) / (last - 1))) if last > 1 else _SHADES
+        cells.append(Cell(at, shade, as_rank(float(r)), bool(case.better[u, i] == 0)))
+    return Row(
+        method=method,
+        cells=tuple(cells),
+        median=as_rank(row["median"]),
+        span=span(row),
+        first=row["first"],
+        worse=row["not_better_than_random"],
+        tested=row["tested"],
+    )
+
+
+def span(row: Mapping[str, Any]) -> str:
+    """From the best rank to the worst."""
+    return as_rank(row["best"]) if row["best"] == row["worst"] else f"{as_rank(row['best'])}–{as_rank(row['worst'])}"
+
+
+def _factor(case: Rankings, row: Mapping[str, Any], places: Mapping[int, int], widest: float) -> Factor:
+    name = row["factor"]
+    levels = tuple(
+        Level(
+            name=level,
+            at=tuple(sorted(places[i] for i, u in enumerate(case.universes) if u.levels.get(name) == level)),
+            w=number(row["w"][level], 2),
+        )
+        for level in row["levels"]
+    )
+    swapped = row["swapped"]
+    return Factor(
+        name=name,
+        levels=levels,
+        swapped="–" if swapped is None else percent(swapped),
+        bar=0.0 if swapped is None else round(100 * swapped / widest, 2),
+        tau=number(row["tau"], 2),
+        within=number(row["w_within"], 2),
+    )
+
+
+def _duels(case: Rankings) -> dict[tuple[int, int], Pair]:
+    index = {m: i for i, m in enumerate(case.methods)}
+    found: dict[tuple[int, int], Pair] = {}
+    for row in case.by_pair():
+        a, b = index[row["a"]], index[row["b"]]
+        for i, k, share in ((a, b, row["share"]), (b, a, 1 - row["share"])):
+            found[i, k] = Pair(percent(share), round(8 * (share - 0.5)), row["reversed"])
+    return found
+
+
+def percent(share: float) -> str:
+    """A share in whole per cent; what is not quite none or all does not look so."""
+    whole = round(100 * share)
+    if whole == 0 and share > 0:
+        return "<1 %"
+    return ">99 %" if whole == 100 and share < 1 else f"{whole} %"
+
+
+def grouped(left_out: Sequence[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What is left out, by reason; most first."""
+    found: dict[str, list[str]] = {}
+    for label, reason in left_out:
+        found.setdefault(reason.partition("the same as ")[1] or reason, []).append(label)
+    words = {"the same as ": "asks the same as another universe"}
+    return tuple(
+        (words.get(reason, reason), tuple(labels))
+        for reason, labels in sorted(found.items(), key=lambda item: -len(item[1]))
+    )
+
+
+def verdict(case: Rankings) -> Iterator[Part]:
+    """What the multiverse says, in plain words."""
+    u = len(case.universes)
+    if case.w is None:
+        why = "there are fewer than two universes" if u < 2 else "fewer than two methods are ranked in all universes"
+        if u > 1 and len(case.common) > 1:
+            why = "all methods tie in every universe"
+        yield Part(f"No agreement can be measured: {why}.")
+        return
+    strength = next(words for least, words in STRENGTH if case.w >= least)
+    interval = "" if case.low is None else f" ({number(case.low, 2)} to {number(case.high, 2)})"
+    yield Part(f"{strength}: over {u} universes, Kendall's W of {len(case.common)} methods is ")
+    yield Part(f"{number(case.w, 2)}{interval}. ")
+    yield from _winners(case, u)
+    yield from _movers(case)
+    yield from _orders(case)
+    if case.too_few():
+        yield Part(f" With {case.n} samples no method can be told from random; take more.")
+
+
+def _winners(case: Rankings, u: int) -> Iterator[Part]:
+    rows = sorted((r for r in case.by_method() if r["first"]), key=lambda r: -r["first"])
+    yield Part(rows[0]["method"], name=True)
+    if rows[0]["first"] == u:
+        yield Part(" comes first in all of them.")
+    else:
+        yield Part(f" comes first in {rows[0]['first']} of them")
+        others = len(rows) - 1
+        if others:
+            yield Part(f"; {others} other{'s come' if others > 1 else ' comes'} first elsewhere")
+        yield Part(".")
+
+
+def _movers(case: Rankings) -> Iterator[Part]:
+    rows = [r for r in case.by_factor() if r["swapped"] is not None]
+    if not rows:
+        return
+    most, least = rows[0], rows[-1]
+    if not most["swapped"]:
+        yield Part(" No single choice turns any pair of methods round.")
+        return
+    yield Part(f" What moves it most is the {most['factor']}: changing that alone turns round ")
+    yield Part(f"{percent(most['swapped'])} of the pairs of methods")
+    if len(rows) > 1:
+        yield Part(f"; the {least['factor']} least, {percent(least['swapped'])}")
+    yield Part(".")
+
+
+def _orders(case: Rankings) -> Iterator[Part]:
+    pairs = case.by_pair()
+    robust = sum(p["kind"] == "robust" for p in pairs)
+    turned = [p for p in pairs if p["reversed"]]
+    yield Part(f" {robust} of {len(pairs)} pairs keep their order in at least nine of ten universes")
+    if turned:
+        word = "pair is" if len(turned) == 1 else "pairs are"
+        yield Part(f"; {len(turned)} {word} significantly ordered one way here and the other way there")
+    yield Part(".")
+
+
+def shakiest(case: Rankings) -> list[dict[str, Any]]:
+    """The pairs whose order depends most on the universe: significant reversals first, then the evenest."""
+    pairs = [p for p in case.by_pair() if p["kind"] == "depends"]
+    return sorted(pairs, key=lambda p: (not p["reversed"], abs(p["share"] - 0.5)))[:_WORST]
