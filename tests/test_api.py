@@ -130,7 +130,9 @@ def test_maps_of_different_classes_are_refused(net, x):
     maps = [hc.explain(net, x, method="saliency", target=t) for t in (0, 1)]
     with pytest.raises(hc.HeatcheckError, match="different classes"):
         hc.score(net, x, maps, metric="sds")
-    assert hc.score(net, x, maps, metric="sds", target=0).shape == (2, 3)
+    with pytest.raises(hc.HeatcheckError, match="explain the classes"):
+        hc.score(net, x, maps[:1], metric="sds", target=1)
+    assert hc.score(net, x, [m.values for m in maps], metric="sds", target=0).shape == (2, 3)
 
 
 def test_an_unknown_name_suggests_a_near_one(net, x):

@@ -36,7 +36,14 @@ METHOD_VARIANTS = (
     "smoothgrad(of=occlusion, samples=3)",
     "saliency(output=prob, reduction=l2)",
 )
-METRIC_VARIANTS = ("sds(units=segment)", "morf(units=slic(9))", "ids(update=true, steps=5)", "abpc(ties=index)")
+METRIC_VARIANTS = (
+    "sds(units=segment)",
+    "morf(units=slic(9))",
+    "ids(update=true, steps=5)",
+    "abpc(ties=index)",
+    "mprt(variant=smooth, copies=2)",
+    "mprt(order=independent, layers=0)",
+)
 FEWER = {"samples": 24, "designs": 4, "steps": 24}
 KNOWN: dict[str, str] = {
     "saliency_metric-direction": "crops move pixels, and the toys know what a pixel is worth only in its own place",

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import heatcheck as hc
 from heatcheck import catalogue
+from heatcheck.api import setup_from_remote
 from heatcheck.cli import app
 from heatcheck.profiles import load_profile, names
 from heatcheck.spec import SpecError, parse
@@ -171,7 +172,7 @@ def x():
 
 
 WAYS = {
-    "dialect": ["own", "output=logit", "abpc"],
+    "dialect": ["own", "output=logit", "abpc(ties=index)"],
     "fill": ["zero", "auto", "channel_mean"],
     "units": ["pixel", "grid(4)", "word"],
     "sign": ["signed", "abs"],
@@ -181,7 +182,9 @@ WAYS = {
 @pytest.fixture(scope="module")
 def many(net, x, tmp_path_factory) -> Multiverse:
     out = tmp_path_factory.mktemp("many") / "run"
-    return hc.multiverse(net, x, metric="morf(steps=4)", factors=WAYS, methods=METHODS, out=out, progress="none")
+    return hc.multiverse(
+        net, x, metric="morf(steps=4, ties=index)", factors=WAYS, methods=METHODS, out=out, progress="none"
+    )
 
 
 def test_its_rankings_are_those_of_scoring_one_by_one(many, net, x):
@@ -212,12 +215,14 @@ def kind(method):
 
 
 def test_nothing_is_dropped_without_a_word(many):
-    asked = {" · ".join(p) for p in product(("morf", "logit", "abpc"), *(WAYS[k] for k in ("fill", "units")))}
+    asked = {
+        " · ".join(p) for p in product(("morf", "logit", "abpc(ties=index)"), *(WAYS[k] for k in ("fill", "units")))
+    }
     ranked = {u.metric for u in many.cases[0].universes}
     told = dict(many.left_out())
     assert ranked | told.keys() == asked and not ranked & told.keys()
     assert told["morf · auto · pixel"] == "the same as morf · zero · pixel"
-    assert told["abpc · zero · word"] == "units='word' do not exist for a image"
+    assert told["abpc(ties=index) · zero · word"] == "units='word' do not exist for a image"
     assert len(many.cases[0].universes) == 3 * 2 * 2 * 2
 
 
@@ -231,7 +236,7 @@ def test_tables_have_a_row_for_each(many):
 
 def test_the_folder_remembers_what_varied(many):
     again = Multiverse.open(many.result.store.folder)
-    assert (again.w, again.record["base"]) == (many.w, "morf(steps=4)")
+    assert (again.w, again.record["base"]) == (many.w, "morf(steps=4, ties=index)")
     assert again.record["factors"]["units"] == ["pixel", "grid(4)", "word"]
 
 
@@ -262,7 +267,7 @@ def test_labels_of_ones_own_reach_tables(net, x, tmp_path):
 
 
 def test_a_sign_that_changes_no_map_is_left_out(net, x):
-    bench = hc.Benchmark(models=net, data=x, methods=["grad_cam", "grad_cam(layer=auto)"][:1])
+    bench = hc.Benchmark(models=net, data=x, methods=["grad_cam"])
     _, made = over(bench, "morf", {"sign": ["signed", "abs"], "fill": ["zero"]})
     assert [u.label for u in made.universes] == ["morf · zero · signed"]
     assert made.left_out == (("morf · zero · abs", "no method's maps have a sign, so abs changes nothing"),)
@@ -323,6 +328,17 @@ def test_the_command_tells_how_far_the_ranking_moves(study, tmp_path):
     assert [set(u["ranks"]) for u in case["universes"]] == [{"saliency", "input_x_gradient", "grad_cam"}] * 8
     assert {f["factor"] for f in case["factors"]} == {"fill", "steps", "sign"}
     assert case["verdict"] in " ".join(done.stdout.split())
+
+
+def test_workers_are_told_the_same_units_under_the_same_labels(study):
+    bench, made = over(hc.Benchmark.from_study(hc.Study.load(study)), "morf", FACTORS)
+    setup = bench.setup()
+    there = setup_from_remote(json.loads(json.dumps(setup.remote)))
+    for mine, theirs in ((setup.methods, there.methods), (setup.metrics, there.metrics)):
+        assert [(label, unit.identity()) for label, unit in mine] == [
+            (label, unit.identity()) for label, unit in theirs
+        ]
+    assert [label for label, _ in there.metrics] == list(made.metrics)
 
 
 def test_the_plan_asks_nothing(study, tmp_path):

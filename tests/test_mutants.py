@@ -1,6 +1,6 @@
 """Break each formula once: the tests beside it must notice.
 
-A test file under `tests/metrics` or `tests/fills` lists its mutants as `MUTANTS`: the source file under
+A test file of data, fills, metrics or models lists its mutants as `MUTANTS`: the source file under
 `src/heatcheck`, a piece of it that occurs once, and what is written there instead. Each is broken in a copy of the
 package, and the file's own tests are run on the copy.
 """
@@ -28,7 +28,8 @@ def mutants_of(path):
     return ()
 
 
-FILES = sorted([*(TESTS / "metrics").glob("test_*.py"), *(TESTS / "fills").glob("test_*.py")])
+FOLDERS = ("data", "fills", "metrics", "models")
+FILES = sorted(path for folder in FOLDERS for path in (TESTS / folder).glob("test_*.py"))
 CASES = [
     pytest.param(path, *mutant, id=f"{path.parent.name}-{path.stem}-{i}")
     for path in FILES

@@ -446,7 +446,7 @@ def common_target(given: Sequence[Any]) -> Tensor | None:
     targets = [a.target for a in given if isinstance(a, Attribution) and a.target is not None]
     for other in targets[1:]:
         if not torch.equal(targets[0], other):
-            raise HeatcheckError("the maps explain different classes; pass target= to say which class to score")
+            raise HeatcheckError("the maps explain different classes; score those of each class apart")
     return targets[0] if targets else None
 
 

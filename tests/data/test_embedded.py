@@ -1,10 +1,15 @@
 """The embedded defaults."""
 
 import importlib.util
+import re
 
 import pytest
+import torch
+from torch import nn
 
 from heatcheck.data import imagenet_classes, imagenet_wnids, load_data
+from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.vision import VisionExplained
 from heatcheck.types import HeatcheckError, Modality
 
 
@@ -67,3 +72,28 @@ def test_imagenet_names() -> None:
     assert list(imagenet_wnids()) == sorted(imagenet_wnids())
     assert imagenet_wnids()[0] == "n01440764" and imagenet_classes()[0] == "tench, Tinca tinca"
     assert imagenet_classes()[281].startswith("tabby") and "toilet tissue" in imagenet_classes()[999]
+
+
+def test_every_picture_has_boxes_and_many_have_parts() -> None:
+    data = load_data("images")
+    parts = [s.reference["parts"] for s in data if "parts" in s.reference]
+    assert all(s.reference["boxes"] for s in data)
+    assert len(parts) >= 20 and min(map(len, parts)) >= 4
+    dog = next(s for s in data if s.name == "imagenet_00_243.jpg")
+    assert {"left ear", "right ear", "left eye", "right eye", "muzzle"} <= set(dog.reference["parts"])
+
+
+@pytest.mark.parametrize("resize", [224, 256])
+def test_references_of_pictures_survive_the_usual_crop(resize: int) -> None:
+    model = VisionExplained(nn.Flatten(), "m", preprocess=Preprocess(mean=(0, 0, 0), std=(1, 1, 1), resize=resize))
+    for sample in load_data("images"):
+        seen = model.references(sample, model.encode(sample))
+        assert 0.005 < seen["mask"].float().mean() < 0.98, sample.name
+        assert seen.get("parts", torch.ones(1, 1, 1)).flatten(1).any(1).all(), sample.name
+
+
+def test_every_word_of_a_text_is_a_part() -> None:
+    for sample in load_data("texts"):
+        parts = [sample.content[a:b] for a, b in sample.reference["parts"].values()]
+        assert {sample.content[a:b] for a, b in sample.reference["spans"]} <= set(parts)
+        assert re.sub(r"\W", "", sample.content) == re.sub(r"\W", "", "".join(parts))

@@ -1,5 +1,6 @@
 """Regions of pictures and spans of texts, and what is refused."""
 
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,3 +215,13 @@ def test_dicts_in_memory_carry_references() -> None:
     assert texts[0].reference == {"spans": [[3, 7]]} and "text of 3" in str(texts[1].problem)
     ready = load_data([{"image": torch.zeros(3, 9, 12), "mask": torch.ones(9, 12)}, {"image": torch.zeros(3, 9, 12)}])
     assert ready[0].reference["mask"].shape == (9, 12) and ready[1].reference == {}
+
+
+def test_a_mask_that_claims_to_be_huge_is_not_read(tmp_path: Path) -> None:
+    Image.new("L", (12, 9)).save(tmp_path / "bomb.png")
+    raw = bytearray((tmp_path / "bomb.png").read_bytes())
+    for side in (20_000, 60_000):
+        raw[16:24] = side.to_bytes(4, "big") * 2
+        raw[29:33] = zlib.crc32(raw[12:29]).to_bytes(4, "big")
+        (tmp_path / "bomb.png").write_bytes(raw)
+        assert "'bomb.png'" in str(picture_with(sample(), {"mask": tmp_path / "bomb.png"}).problem)

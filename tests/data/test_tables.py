@@ -176,3 +176,26 @@ def test_real_sst2() -> None:
     data = load_data(SHARED / "data/sst2/dev.tsv")
     assert len(data) == 872 and {s.label for s in data} == {0, 1}
     assert all(s.problem is None for s in data)
+
+
+def test_json_lines_may_carry_spans(tmp_path: Path) -> None:
+    lines = [
+        {"text": "so good", "label": 1, "spans": [[3, 7]], "parts": {"so": [0, 2], "good": [[3, 7]]}},
+        {"text": "bad", "label": 0, "spans": [[0, 9]]},
+        {"text": "plain", "label": 0},
+        {"text": "odd", "label": 0, "parts": [1]},
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    data = load_data(path)
+    assert data[0].reference == {"spans": [[3, 7]], "parts": {"so": [0, 2], "good": [[3, 7]]}}
+    assert "text of 3 characters" in str(data[1].problem)
+    assert data[2].reference == {} and data[2].problem is None
+    assert "must be a mapping" in str(data[3].problem)
+    path.write_text('{"words": "so good", "stars": 1, "spans": [[3, 7]]}\n{"words": "bad", "stars": 0, "spans": []}')
+    assert [s.content for s in load_data(path)] == ["so good", "bad"]
+
+
+def test_a_csv_column_called_spans_is_only_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,label,spans\nso good,1,3-7\n")
+    assert load_data(tmp_path / "t.csv")[0].reference == {}

@@ -165,6 +165,16 @@ def test_layout_keeps_full_maps_and_carries_coarse_ones():
     np.testing.assert_allclose(smooth.numpy(), slow, atol=1e-6)
 
 
+@pytest.mark.parametrize(("coarse", "fine"), [((7, 7), (224, 224)), ((8, 5), (30, 41)), ((14, 14), (9, 10))])
+def test_carried_maps_are_torchs_and_keep_plateaus_exactly(coarse, fine):
+    x = pictures(2, *fine)
+    values = torch.randn(2, *coarse, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    theirs = torch.nn.functional.interpolate(values[:, None], fine, mode="bilinear", align_corners=False)
+    torch.testing.assert_close(DOMAIN.layout(values, x, "bilinear"), theirs.flatten(1), rtol=1e-9, atol=1e-9)
+    flat = torch.full((2, *coarse), 0.1)
+    assert torch.equal(DOMAIN.layout(flat, x, "bilinear"), torch.full((2, fine[0] * fine[1]), 0.1))
+
+
 def test_reductions_follow_their_definitions():
     values = torch.randn(2, 3, 4, 4, dtype=torch.float64)
     a = values.numpy()

@@ -175,6 +175,15 @@ def test_the_place_of_a_network_does_not_matter_but_its_bytes_do(spec, tmp_path)
     assert len(calls) == 3
 
 
+def test_another_hole_in_the_same_colours_is_another_painting(spec):
+    batch = toy_batch(MODEL, 1)
+    plain = batch.with_inputs(Inputs({"pixels": torch.zeros_like(batch.x["pixels"])}))
+    left = torch.arange(256)[None] % 16 < 4
+    erased(spec, plain, left)
+    erased(spec, plain, left.flip(1))
+    assert len(calls) == 2
+
+
 def test_a_network_that_is_not_there_is_a_reason_and_still_has_a_name():
     unit = catalogue.build("fill", 'test_negative(path="/no where")')
     assert unit.identity()["files"] == []

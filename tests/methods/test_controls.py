@@ -32,20 +32,30 @@ def test_they_do_not_ask_the_model(id, make):
 
 def test_random_is_the_samples_own_uniform_noise(lab):
     x = lab.pictures(4, side=40)
-    got = lab.explain("random", lab.network(side=40), x).values
+    model = lab.wrap(lab.network(side=40))
+    got = lab.explain("random", model, x).values
     assert got.min() >= 0 and got.max() <= 1
     assert abs(float(got.mean()) - 0.5) < 0.02 and abs(float(got.var()) - 1 / 12) < 0.005
     assert not torch.equal(got[0], got[1])
-    streams = lab.batch(x).streams
+    streams = lab.batch(x).streams.apart(model.identity)
     want = torch.rand(40, 40, generator=streams.generator(1, "random-map"), dtype=torch.float64)
     torch.testing.assert_close(got[1], want)
 
 
+def test_random_agrees_with_no_other_model_but_does_not_mind_random_weights(lab):
+    """A control of agreement between models, and one that must be caught by randomising weights."""
+    x, model = lab.pictures(2), lab.wrap(lab.network())
+    own = lab.explain("random", model, x).values
+    assert not torch.equal(own, lab.explain("random", lab.wrap(lab.network(seed=1)), x).values)
+    assert torch.equal(own, lab.explain("random", model.randomised("0", 3).randomised("2", 4), x).values)
+
+
 def test_coarse_noise_is_enlarged_bilinearly(lab):
-    samples = lab.batch(lab.pictures(2))
-    cells = samples.streams.draw("random-map", lambda g: torch.rand(3, 3, generator=g, dtype=torch.float64))
+    samples, model = lab.batch(lab.pictures(2)), lab.wrap(lab.network())
+    streams = samples.streams.apart(model.identity)
+    cells = streams.draw("random-map", lambda g: torch.rand(3, 3, generator=g, dtype=torch.float64))
     want = F.interpolate(cells[:, None], (8, 8), mode="bilinear", align_corners=False)[:, 0]
-    torch.testing.assert_close(lab.explain("random(grid=3)", lab.network(), samples).values, want)
+    torch.testing.assert_close(lab.explain("random(grid=3)", model, samples).values, want)
     toy = additive_text()
     assert lab.explain("random(grid=3)", toy, toy_batch(toy, 2)).values.shape == (2, 12)
 
@@ -107,8 +117,11 @@ def test_m4s_coarse_noise_has_its_resolution(lab, grid):
     """At the centres of the coarse cells the enlarged noise is the noise itself, where a cell has a centre pixel."""
     side = 3 * grid
     samples = lab.batch(lab.pictures(2, side=side))
-    got = lab.explain(f"random(grid={grid})", lab.network(side=side - side % 2), samples).values
-    cells = samples.streams.draw("random-map", lambda g: torch.rand(grid, grid, generator=g, dtype=torch.float64))
+    model = lab.wrap(lab.network(side=side - side % 2))
+    got = lab.explain(f"random(grid={grid})", model, samples).values
+    cells = samples.streams.apart(model.identity).draw(
+        "random-map", lambda g: torch.rand(grid, grid, generator=g, dtype=torch.float64)
+    )
     torch.testing.assert_close(got[:, 1::3, 1::3], cells)
     assert len(got[0].unique()) > grid**2
 

@@ -19,7 +19,6 @@ MUTANTS = (
     ("metrics/curves.py", "first = 1 if inclusive and least_first else 0", "first = 0"),
     ("metrics/curves.py", "n + -spared // steps", "n - spared // steps"),
     ("metrics/curves.py", "after = curve[..., 1:]", "after = curve[..., :-1]"),
-    ("metrics/curves.py", "descending=True, stable=True", "descending=True"),
     ("metrics/curves.py", "torch.where(place < n, n - 1 - place, place)", "torch.where(place < n, n - place, place)"),
 )
 coarse = st.integers(-3, 3).map(float)

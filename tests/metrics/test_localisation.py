@@ -19,7 +19,7 @@ MUTANTS = (
     ("metrics/localisation.py", "return distance <= self.tolerance", "return distance < self.tolerance"),
     ("metrics/localisation.py", "values.double().clamp_min(0)", "values.double().abs()"),
     ("metrics/localisation.py", "hit / (hit + missed)", "hit / missed"),
-    ("metrics/localisation.py", "len(values) - k + 1", "len(values) - k"),
+    ("metrics/localisation.py", "room = (k - above.sum()).double()", "room = tied.sum().double()"),
     ("metrics/localisation.py", "+ room * (tied & inside).sum() / tied.sum()", "+ room.minimum((tied & inside).sum())"),
     ("metrics/localisation.py", "touched[touched >= 0]", "touched"),
 )

@@ -12,7 +12,7 @@ from torch import nn
 from heatcheck import catalogue
 from heatcheck.domain import ImageDomain
 from heatcheck.engine.plan import Shape
-from heatcheck.models.base import TorchExplained
+from heatcheck.models.base import CallableExplained, TorchExplained
 from heatcheck.spec import SpecError
 from heatcheck.types import Attribution, NotApplicable
 
@@ -215,11 +215,12 @@ def test_brought_maps_and_black_boxes_do_not_apply(toys):
     model, batch = toys.stage("image")
     with pytest.raises(NotApplicable, match="without a method"):
         toys.score("mprt", model, batch, toys.random_maps(model, batch, 1))
-    empty = TorchExplained(nn.Flatten(), "empty", ImageDomain())
-    maps = toys.methods(empty, toys.pictures(empty, 1), "random")
-    with pytest.raises(NotApplicable, match="no weights"):
-        toys.score("mprt", empty, maps.batch, maps)
-    assert toys.metric("mprt").again(Shape(empty.domain, maps.batch.x, empty)) == 0
+    box = CallableExplained(lambda x: x.flatten(1), "box", ImageDomain())
+    for bare in (TorchExplained(nn.Flatten(), "empty", ImageDomain()), box):
+        maps = toys.methods(bare, toys.pictures(bare, 1), "random")
+        with pytest.raises(NotApplicable, match="no weights to randomise"):
+            toys.score("mprt", bare, maps.batch, maps)
+        assert toys.metric("mprt").again(Shape(bare.domain, maps.batch.x, bare)) == 0
 
 
 @pytest.mark.parametrize("wrong", ["layers=-1", "copies=0", "noise=-0.5", "bins=1", "order=sideways", "similarity=cos"])

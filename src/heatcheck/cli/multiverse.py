@@ -82,9 +82,10 @@ def multiverse(
 
     heatcheck multiverse --metric sds --units "grid(2),grid(4),grid(8)" --factor nan=status,zero
     """
-    given = {"fill": fill, "steps": steps, "units": units, "output": output, "sign": sign, "dialect": dialect}
+    given = {"dialect": dialect, "fill": fill, "units": units, "steps": steps, "output": output}
     factors = {name: split(levels) for name, levels in given.items() if levels is not None}
-    factors = {**dict(_extra(text) for text in factor or ()), **factors}
+    factors |= dict(_extra(text) for text in factor or ())
+    factors |= {} if sign is None else {"sign": split(sign)}
     wanted = o.study_of(
         study, models=models, data=data, methods=methods, metrics=[metric], profile=profile, samples=samples,
         target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,

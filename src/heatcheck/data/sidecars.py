@@ -70,15 +70,17 @@ def beside(roots: Sequence[Path], names: Sequence[str]) -> Sidecars:
     Raises:
         HeatcheckError: a table lacks columns, names an unknown picture, or has a box that is none.
     """
+    boxes, parts = (_first(roots, file) for file in ("boxes.csv", "parts.csv"))
+    folders = {kind: _first(roots, kind) for kind in FOLDERS}
+    if not any((boxes, parts, *folders.values())):
+        return Sidecars()
     pictures = _Names(names)
     notes: list[str] = []
-    boxes, parts = (_first(roots, file) for file in ("boxes.csv", "parts.csv"))
     regions: dict[str, dict[str, Any]] = {}
     if parts is not None:
         for name, rows in _table(parts, ("part",), pictures).items():
             for row in rows:
                 regions.setdefault(name, {}).setdefault(row.cells["part"].strip(), []).append(row.edges)
-    folders = {kind: _first(roots, kind) for kind in FOLDERS}
     for name, inside in _by_part(folders["parts"], pictures, notes).items():
         regions.setdefault(name, {}).update(inside)
     return Sidecars(
@@ -99,6 +101,8 @@ def split(paths: Iterable[PurePosixPath]) -> tuple[list[PurePosixPath], list[Pur
             inside.setdefault(path.parts[0], []).append(path)
         else:
             ours.append(path)
+    if not inside:
+        return ours, []
     stems = _Names([str(path) for path in ours])
     sidecars: list[PurePosixPath] = []
     for kind, found in inside.items():

@@ -149,7 +149,7 @@ class ImageDomain(Domain):
         if interpolation == "nearest":
             up = F.interpolate(values[:, None], (h, w), mode="nearest-exact")
         else:
-            up = F.interpolate(values[:, None], (h, w), mode="bilinear", align_corners=False)
+            up = enlarged(enlarged(values, h).transpose(1, 2), w).transpose(1, 2)
         return up.flatten(1)
 
     def as_map(self, sites: Float[Tensor, "b s"], x: Inputs) -> Float[Tensor, "b h w"]:
@@ -162,6 +162,15 @@ class ImageDomain(Domain):
         kernel = torch.stack([sobel, sobel.T])[:, None]
         slopes = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), kernel)
         return slopes.square().sum(1).sqrt().flatten(1)
+
+
+def enlarged(values: Float[Tensor, "b h w"], n: int) -> Float[Tensor, "b n w"]:
+    """Rows interpolated to `n` as `F.interpolate` does, but exactly: between equal values there is no other."""
+    h = values.shape[1]
+    at = ((torch.arange(n, dtype=torch.float64) + 0.5) * h / n - 0.5).clamp_min(0)
+    above = at.long()
+    below = (above + 1).clamp_max(h - 1)
+    return torch.lerp(values[:, above], values[:, below], (at - above).to(values.dtype)[:, None])
 
 
 def grid_cells(h: int, w: int, side: int) -> Int[Tensor, "h w"]:

@@ -21,6 +21,7 @@ class Biharmonic(Imputation):
     Where the surface overshoots it is cut to the range of the kept pixels, channel by channel. Computed by
     scikit-image, all channels and all parts of the hole in one system.
 
+    Paper: damelin2018.  Differs: most of a picture may be missing, which leaves little to continue.
     Cost per sample: no passes; 20 ms to delete 10 % of 224 × 224 pixels, 0.2 s for 50 %, 0.7 s for 90 %.
     """
 

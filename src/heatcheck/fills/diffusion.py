@@ -37,7 +37,7 @@ class Diffusion(Painter):
         seed: of the noise that painting starts from.
 
     Paper: rombach2022, cohen2025.  Differs: no safety checker; what lay in the hole is covered first.
-    Cost per picture: 2 · `steps` passes of the diffusion network; painted once for all models.
+    Cost per sample: no passes; 2 · `steps` passes of the diffusion network per hole, painted once for all models.
     """
 
     model: str = "stable-diffusion-v1-5/stable-diffusion-inpainting"

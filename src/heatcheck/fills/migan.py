@@ -30,7 +30,7 @@ class MiGan(Painter):
         path: the ONNX pipeline.
 
     Paper: sargsyan2023.  Differs: the hole's content is covered before the network sees it; pixels beside it stay.
-    Cost per picture: 1 to 2 seconds on one core, whatever its size; painted once for all models.
+    Cost per sample: no passes; 1 to 2 seconds per hole on one core, whatever its size; painted once for all models.
     """
 
     path: str = ""

@@ -14,10 +14,12 @@ from heatcheck.spec import SpecError
 from heatcheck.types import Batch
 
 
-@method("random", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
+@method("random", family="control", uses=(), properties=("nonnegative", "target_free"), control=True, version=2)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Random(Method):
     """Uniform noise from the sample's own stream: what no method may fall below.
+
+    Each model gets noise of its own, so that it agrees with no other; copies with random weights keep their model's.
 
     Args:
         grid: cells per side of noise that is then enlarged bilinearly; none for every site alone.
@@ -35,7 +37,8 @@ class Random(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         shape = probe.domain.shape(batch.x)
         cells = shape if self.grid is None else (min(self.grid, shape[0]), min(self.grid, shape[1]))
-        noise = batch.streams.draw("random-map", lambda g: torch.rand(cells, generator=g, dtype=torch.float64))
+        streams = batch.streams.apart(probe.model.lineage)
+        noise = streams.draw("random-map", lambda g: torch.rand(cells, generator=g, dtype=torch.float64))
         if cells != shape:
             noise = F.interpolate(noise[:, None], shape, mode="bilinear", align_corners=False)[:, 0]
         return probe.domain.as_map(noise.flatten(1), batch.x)

@@ -67,7 +67,8 @@ class AverageDrop(Confidence):
 
     $\max(0,\; p_t(x) - p_t(x \odot \bar A)) / p_t(x)$, where $\bar A$ is the map scaled to [0, 1] and
     $x \odot \bar A$ lies that far from the deleted input towards x, site by site (on texts, in the space of word
-    embeddings). Undefined for a map that is the same everywhere.
+    embeddings). Undefined for a map that is the same everywhere. The zero of a map with both signs comes to lie near
+    one half, so that such a map keeps half of what it says nothing about; the paper's maps have no sign.
 
     Args:
         fill: what dark sites fade into.

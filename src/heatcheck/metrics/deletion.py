@@ -63,8 +63,7 @@ class Insertion(Metric):
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`.
         area: the `trapezoid` rule, or the `mean` of all L + 1 points.
 
-    Paper: petsiuk2018.  Differs: a number of steps, not of pixels per step; the blur's Gaussian is cut at 11 taps, where
-    the authors' is folded back.
+    Paper: petsiuk2018.  Differs: counted in steps, not in pixels; the blur is cut at 11 taps, where theirs folds back.
     Cost per sample: `steps` forwards per method; the clean input and the start are shared.
     """
 

@@ -42,13 +42,13 @@ class Inpainting(Metric):
         fill: the painter. `diffusion` is the paper's; `migan`, `telea` and `linear` take no prompt.
         output: what is read after each painting.
         unchanged: read instead whether the model's answer is still the same, as 1 or 0.
-        weight: of each q: `uniform`, or `relevance`, the share of the positive relevance painted over since the last q.
+        weight: of each q: `uniform`, or `relevance`, the share of the positive relevance painted over since the last q
+            (the paper's own weighting is not public; this is one reading of it).
         seeds: paintings per hole, averaged, for painters that have a seed.
         validity: pictures painted to decide whether a class is valid; 0 trusts every class.
         ties: how equal units are ordered, as in `morf`.
 
-    Paper: cohen2025.  Differs: linear interpolation stands in for diffusion unless another fill is given; without
-    prompts the classes are not checked. The paper's weighting is not public; `relevance` is one reading of it.
+    Paper: cohen2025.  Differs: `linear` stands in for diffusion by default; without prompts no class is checked.
     Cost per sample: `steps − 1` forwards per method and seed; `validity` per second class that occurs.
     """
 

@@ -30,8 +30,7 @@ class IROF(Metric):
         fill: what replaces it.
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`.
 
-    Paper: rieger2020.  Differs: the mean over all points as in the paper; Quantus leaves the clean one out, uses the
-    trapezoid rule with steps of length 1, and skips the last superpixel.
+    Paper: rieger2020.  Differs: from Quantus, whose curve lacks the clean point and a superpixel and has steps of 1.
     Cost per sample: as many forwards as superpixels per method; the clean and the fully deleted input are shared.
     """
 

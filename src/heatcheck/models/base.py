@@ -61,6 +61,7 @@ class Explained(ABC):
         self.followed: set[str] = set()
         """Rules, by input shape, under which the network is known to give its plain answer."""
         self._class_count: int | None = None
+        self._original: str | None = None
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
@@ -79,6 +80,11 @@ class Explained(ABC):
     @abstractmethod
     def dtype(self) -> torch.dtype:
         """The model's floating point type."""
+
+    @property
+    def lineage(self) -> str:
+        """The identity of the model that this one is a randomised copy of, or its own."""
+        return self._original or self.identity
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number."""
@@ -233,6 +239,7 @@ class TorchExplained(Explained):
 
     def randomised(self, layer: str | Sequence[str], seed: int) -> "Explained":
         twin = copy.copy(self)
+        twin._original = self.lineage
         twin.__dict__.pop("identity", None)
         twin._network = private_copy(self._network)
         names = [layer] if isinstance(layer, str) else list(layer)

@@ -351,18 +351,20 @@ def _case(
         if len(spread) and seen[0].gains.shape[1] > 1:
             ends = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
             low, high = min(float(ends[0]), w), max(float(ends[1]), w)
+    shape = (len(seen), len(names))
+    means = np.array([s.means * facts.sign(s.universe.metric) for s in seen]).reshape(shape)
+    better = np.array([_better(s, seed, level) for s in seen]).reshape(shape)
+    order = np.array([_order(s, seed, level) for s in seen]).reshape(*shape, len(names))
     return Rankings(
         model=model,
         data=data,
         universes=tuple(s.universe for s in seen),
         methods=tuple(names[i] for i in there),
         ranks=ranks[:, there],
-        means=np.array([s.means * facts.sign(s.universe.metric) for s in seen]).reshape(len(seen), -1)[:, there],
-        better=np.array([_better(s, seed, level) for s in seen]).reshape(len(seen), -1)[:, there],
+        means=means[:, there],
+        better=better[:, there],
         chance=np.array([_chance(s) for s in seen]),
-        order=np.array([_order(s, seed, level) for s in seen]).reshape(len(seen), len(names), len(names))[:, there][
-            :, :, there
-        ],
+        order=order[:, there][:, :, there],
         left_out=tuple(left_out),
         unranked=_unranked(names, seen),
         w=w,
