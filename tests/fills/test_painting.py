@@ -26,7 +26,6 @@ MODEL = additive((3, 16, 16))
 calls = []
 
 
-@fill("test_negative", on=("image",), needs=("weights",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Negative(Painter):
     """Paints the negative of what it sees, everywhere."""
@@ -46,10 +45,13 @@ class Negative(Painter):
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
+    fill("test_negative", on=("image",), needs=("weights",))(Negative)
     monkeypatch.setenv("HEATCHECK_CACHE", str(tmp_path / "cache"))
     PAINTINGS.forget()
     PAINTINGS._written = 0
     calls.clear()
+    yield
+    del catalogue._own["fill", "test_negative"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heatcheck import catalogue
 from heatcheck.domain import ImageDomain
 from heatcheck.fills.base import Fill, fill
 from heatcheck.metrics import inpainting
@@ -26,7 +27,6 @@ MUTANTS = (
 NAMES = ("ant", "bumble bee", "cat")
 
 
-@fill("test_obedient", on=("image",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Obedient(Fill):
     """Paints a class's own picture; `fails` of 20 seeds paint the next class instead."""
@@ -51,8 +51,12 @@ class First(torch.nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def _forget():
+def _obedient():
+    """The painter is known for the length of a test, and what it painted is forgotten."""
+    fill("test_obedient", on=("image",))(Obedient)
     inpainting._painted_well.clear()
+    yield
+    del catalogue._own["fill", "test_obedient"]
 
 
 def named(names=NAMES):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,7 @@ class Pool:
     hello: dict[str, Any]
     left: int = 0
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    _listeners: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> "Pool":
         return self
@@ -43,6 +45,11 @@ class Pool:
             worker.kill()
         for worker in self._workers:
             worker.wait()
+            if worker.stdin is not None:
+                with suppress(OSError):
+                    worker.stdin.close()
+        for listener in self._listeners:
+            listener.join()
 
     def _start(self, inbox: "queue.Queue[tuple[int, dict[str, Any] | None]]") -> subprocess.Popen[str]:
         worker = subprocess.Popen(
@@ -55,7 +62,9 @@ class Pool:
         number = len(self._workers)
         self._workers.append(worker)
         send(worker, self.hello)
-        threading.Thread(target=_listen, args=(number, worker, inbox), daemon=True).start()
+        listener = threading.Thread(target=_listen, args=(number, worker, inbox), daemon=True)
+        self._listeners.append(listener)
+        listener.start()
         return worker
 
     def run(
@@ -115,7 +124,8 @@ def _listen(
     number: int, worker: subprocess.Popen[str], inbox: "queue.Queue[tuple[int, dict[str, Any] | None]]"
 ) -> None:
     if worker.stdout is not None:
-        for line in worker.stdout:
-            if line.startswith("{"):
-                inbox.put((number, json.loads(line)))
+        with worker.stdout:
+            for line in worker.stdout:
+                if line.startswith("{"):
+                    inbox.put((number, json.loads(line)))
     inbox.put((number, None))
