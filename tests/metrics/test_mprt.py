@@ -19,7 +19,7 @@ from heatcheck.types import Attribution, NotApplicable
 MUTANTS = (
     ("metrics/mprt.py", 'walk = names if self.order == "bottom_up" else names[::-1]', "walk = names"),
     ("metrics/mprt.py", 'walk[k : k + 1] if self.order == "independent"', "walk[:1] if False"),
-    ("metrics/mprt.py", "return total / self.copies, tuple", "return after / self.copies, tuple"),
+    ("metrics/mprt.py", 'gaussian, self.noise, "mprt")', 'gaussian, 0.0, "mprt")'),
     ("metrics/mprt.py", "undefined((was - now) / was", "undefined((now - was) / was"),
     ("metrics/similarity.py", "stack(each, 1).nan_to_num(0.0)", "stack(each, 1).nan_to_num(1.0)"),
 )

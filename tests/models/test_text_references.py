@@ -38,7 +38,7 @@ def test_parts_are_masks_over_tokens(bert):
 def test_texts_without_a_part_are_as_long_as_the_text(bert):
     long = "good " * 20
     parts = {"a": [0, 4], "b": [5, 9]}
-    sample = say(long, reference={"parts": parts, "without": {"b": long[5:], "a": "bad film"}})
+    sample = say(long, reference={"parts": parts, "without": {"b": "film", "a": "bad film"}})
     x = bert.encode(sample)
     without = bert.references(sample, x)["without"]
     assert without.shape_key() == x.shape_key() and len(without) == 2

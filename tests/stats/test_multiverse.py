@@ -202,6 +202,7 @@ def test_controls_stand_beside_the_ranking(long):
     found = verse(long, means, noise=0.1)
     assert set(found.methods) == {"good", "bad"}
     assert found.chance.tolist() == [2, 2]
+    assert found.by_chance() == {"median": 2, "best": 2, "worst": 2}
     rows = {r["method"]: r for r in found.by_method()}
     assert (rows["good"]["not_better_than_random"], rows["bad"]["not_better_than_random"]) == (0, 2)
     assert rows["good"]["tested"] == 2
@@ -209,7 +210,7 @@ def test_controls_stand_beside_the_ranking(long):
 
 def test_without_random_nothing_is_tested(long):
     found = verse(long, [named([2, 1])] * 2, random=None)
-    assert np.isnan(found.chance).all() and np.isnan(found.better).all()
+    assert found.by_chance() is None and np.isnan(found.better).all()
     assert all(r["not_better_than_random"] is None for r in found.by_method())
 
 

@@ -202,6 +202,7 @@ def told(verse: "Multiverse") -> dict[str, Any]:
                 "methods_in_w": [case.methods[i] for i in case.common],
                 "verdict": "".join(part.text for part in verdict(case)),
                 "methods": case.by_method(),
+                "random": case.by_chance(),
                 "factors": case.by_factor(),
                 "pairs": case.by_pair(),
                 "universes": [
@@ -281,17 +282,21 @@ def _methods(case: "Rankings", width: int) -> "Table":
             Text(f"{row['first']}/{row['ranked']}", style="bold green" if row["first"] else "dim"),
             Text("–" if worse is None else f"{worse}/{row['tested']}", style="red" if worse else "dim"),
         ]
-        table.add_row(*cells, *([_figures(case, i, order)] if drawn else []))
+        table.add_row(*cells, *([_figures(case.ranks[order, i])] if drawn else []))
+    chance = case.by_chance()
+    if chance is not None:
+        told = ["random, if it were ranked", rank(chance["median"]), span(chance), "", ""]
+        figures = [_figures(case.chance[order])] if drawn and len(case.methods) < len(DIGITS) else []
+        table.add_row(*map(Text, told), *figures, style="dim")
     return table
 
 
-def _figures(case: "Rankings", method: int, order: list[int]) -> "Text":
-    """A method's rank in every universe, one character each: 1 … 9, a, b, …; those of the first three stand out."""
+def _figures(ranks: Any) -> "Text":
+    """Ranks in every universe, one character each: 1 … 9, a, b, …; the first three stand out."""
     from rich.text import Text
 
     text = Text()
-    for u in order:
-        r = case.ranks[u, method]
+    for r in ranks.tolist():
         known = r == r
         style = "bold green" if known and r < 2 else "" if known and r <= 3 else "dim"
         text.append(DIGITS[int(r) - 1] if known else "·", style=style)

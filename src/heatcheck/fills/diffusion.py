@@ -60,7 +60,8 @@ class Diffusion(Painter):
 
     def files(self) -> list[Path]:
         folder = _folder(self.model)
-        found = sorted(path for kind in _KINDS for path in folder.rglob(kind))
+        there = (path for kind in _KINDS for path in folder.rglob(kind))
+        found = sorted(path for path in there if "safety_checker" not in path.relative_to(folder).parts)
         if not any(path.suffix == ".safetensors" for path in found):
             raise NotApplicable(f"diffusion: {folder} has no weights as safetensors; others are not read")
         return found

@@ -33,7 +33,8 @@ class Infidelity(Metric):
 
     $\mathbb E_I\big[(\beta\, I^\top A - (f_t(x) - f_t(x \ominus I)))^2\big]$ over all windows $I$, with the best factor
     $\beta = \mathbb E[\Delta\, I^\top A] / \mathbb E[(I^\top A)^2]$, and $\mathbb E[\Delta^2]$ where the map is zero on
-    every window. As $\beta$ may be negative, the sign of a map is not tested.
+    every window. As $\beta$ may be negative, the sign of a map is not tested. As large windows cost more than small
+    ones, a map that is positive everywhere predicts much by their area alone: compare with `constant` and `random`.
 
     With `scale=none` this is the formula of Yeh et al.; maps that cannot speak against a class, or explain another
     output than is read here, are then not scored.

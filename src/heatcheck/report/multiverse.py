@@ -15,7 +15,7 @@ STRENGTH = (
     (0.9, "The ranking hardly depends on how the question is asked"),
     (0.7, "The ranking holds in broad outline"),
     (0.5, "The ranking moves a lot with how the question is asked"),
-    (0.0, "There is no ranking: it depends on how the question is asked"),
+    (0.0, "No ranking survives"),
 )
 """What a Kendall's W of at least so much is called."""
 
@@ -109,7 +109,8 @@ class MultiverseView:
         verdict: sentences in pieces.
         labels: the universes in the order of their columns.
         figures: whether cells have room for their rank.
-        rows: methods, best mean rank first.
+        rows: methods, best median rank first.
+        chance: random's median place, its range, and (column, opacity, place) per universe; None if not measured.
         factors: what moves the ranking, most first.
         methods: rows and columns of the duels.
         duels: who ranks before whom.
@@ -127,6 +128,7 @@ class MultiverseView:
     labels: tuple[str, ...]
     figures: bool
     rows: tuple[Row, ...]
+    chance: tuple[str, str, tuple[tuple[int, float, str], ...]] | None
     factors: tuple[Factor, ...]
     methods: tuple[Any, ...]
     duels: Mapping[tuple[int, int], Pair]
@@ -160,6 +162,7 @@ def multiverse_view(
         labels=tuple(case.universes[i].label for i in order),
         figures=len(order) <= _FIGURES,
         rows=tuple(_row(case, i, looks[row["method"]], row, order) for i, row in enumerate(case.by_method())),
+        chance=_chance(case, order),
         factors=tuple(_factor(case, row, places, widest) for row in factors),
         methods=tuple(known),
         duels=_duels(case),
@@ -191,6 +194,16 @@ def _row(case: Rankings, i: int, method: Named, row: Mapping[str, Any], order: S
         worse=row["not_better_than_random"],
         tested=row["tested"],
     )
+
+
+def _chance(case: Rankings, order: Sequence[int]) -> tuple[str, str, tuple[tuple[int, float, str], ...]] | None:
+    row = case.by_chance()
+    if row is None:
+        return None
+    places = [(at, float(case.chance[u])) for at, u in enumerate(order) if case.chance[u] == case.chance[u]]
+    last = len(case.methods) + 1
+    cells = tuple((at, round(0.08 + 0.5 * (last - place) / (last - 1), 3), as_rank(place)) for at, place in places)
+    return as_rank(row["median"]), span(row), cells
 
 
 def span(row: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ class Rankings:
         model: the model's name.
         data: the data set's name.
         universes: those that rank at least two methods.
-        methods: ranked in at least one of them, best mean rank first.
+        methods: ranked in at least one of them, best median rank first, then best mean rank.
         ranks: [universes, methods], among the methods ranked there; NaN where a method is not.
         means: [universes, methods], mean scores as the metric has them.
         better: [universes, methods], 1 where significantly better than random, 0 where not, NaN where not tested.
@@ -149,6 +149,13 @@ class Rankings:
                 }
             )
         return rows
+
+    def by_chance(self) -> Row | None:
+        """Where random would stand among the methods over all universes; None where it was not measured."""
+        mine = self.chance[~np.isnan(self.chance)]
+        if not len(mine):
+            return None
+        return {"median": float(np.median(mine)), "best": float(mine.min()), "worst": float(mine.max())}
 
     def by_universe(self) -> list[Row]:
         """Per universe: its choices and the rank of every method."""
@@ -339,7 +346,7 @@ def _case(
             seen.append(one)
     ranks = np.array([s.ranks(s.means, s.ranked) for s in seen]).reshape(len(seen), len(names))
     there = [i for i in range(len(names)) if len(seen) and not np.isnan(ranks[:, i]).all()]
-    there.sort(key=lambda i: (np.nanmean(ranks[:, i]), names[i]))
+    there.sort(key=lambda i: (np.nanmedian(ranks[:, i]), np.nanmean(ranks[:, i]), names[i]))
     common = [i for i in there if not np.isnan(ranks[:, i]).any()]
     w = low = high = None
     if len(seen) > 1 and len(common) > 1:
