@@ -15,7 +15,7 @@ STRENGTH = (
     (0.9, "The ranking hardly depends on how the question is asked"),
     (0.7, "The ranking holds in broad outline"),
     (0.5, "The ranking moves a lot with how the question is asked"),
-    (0.0, "No ranking survives"),
+    (0.0, "No single ranking survives"),
 )
 """What a Kendall's W of at least so much is called."""
 
