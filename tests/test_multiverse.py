@@ -53,6 +53,11 @@ def test_a_dialect_is_a_profile_a_metric_or_a_parameter():
     assert spelt["idsds ids"].steps == 32  # the profile has no morf, but another curve
 
 
+def test_dialects_of_one_name_are_told_apart():
+    made = expand("infidelity", {"dialect": ["centered=true", "normalised=true"]})
+    assert list(made.metrics) == ["true", "normalised=true"] and made.left_out == ()
+
+
 def test_a_dialect_decides_what_the_factors_leave_open():
     made = expand("morf", {"dialect": ["own", "m4"], "fill": ["zero", "blur"]})
     built = catalogue.build("metric", made.metrics["m4 · blur"])
@@ -271,6 +276,12 @@ def test_a_sign_that_changes_no_map_is_left_out(net, x):
     _, made = over(bench, "morf", {"sign": ["signed", "abs"], "fill": ["zero"]})
     assert [u.label for u in made.universes] == ["morf · zero · signed"]
     assert made.left_out == (("morf · zero · abs", "no method's maps have a sign, so abs changes nothing"),)
+
+
+def test_the_order_of_signs_does_not_matter(net, x):
+    bench = hc.Benchmark(models=net, data=x, methods=["saliency", "grad_cam"])
+    _, made = over(bench, "morf", {"sign": ["abs", "signed"]})
+    assert [u.label for u in made.universes] == ["morf · abs", "morf · signed"] and made.left_out == ()
 
 
 def test_where_nothing_is_left_it_is_an_error(net, x):

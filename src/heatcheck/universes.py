@@ -187,7 +187,8 @@ def _dialects(base: str, wanted: Sequence[str], profile: str) -> dict[str, Spec]
     found: dict[str, Spec] = {}
     for name in wanted:
         for label, spec in _dialect(base, name, profile):
-            found[label] = spec
+            taken = label in found and str(found[label]) != str(spec)
+            found[name if taken else label] = spec
     return found
 
 
@@ -268,7 +269,10 @@ def over(
         SpecError: a factor or level that fits no way of asking.
     """
     from heatcheck.api import name_units
+    from heatcheck.plugins import load_plugin
 
+    for path in bench.plugins:
+        load_plugin(path)
     if factors:
         expand(metric, factors, bench.profile)  # a mistake is told before anything is loaded
     methods = list(contestants(bench.profile) if bench.methods is None else bench.methods)
@@ -279,11 +283,9 @@ def over(
     made = expand(metric, factors or usual(metric, bench.profile, setup.data.modality), bench.profile)
     made = made.without(_unusable(made.metrics, [model.domain for model in setup.models.values()]))
     units, labels = twins(methods, made.signs, bench.profile)
-    lone = [sign for sign in made.signs[1:] if not labels[sign]]
-    made = made.without(
-        {u.label: f"no method's maps have a sign, so {u.levels[SIGN]} changes nothing" for u in made.universes
-         if u.levels.get(SIGN) in lone}
-    )  # fmt: skip
+    idle = [sign for sign in made.signs if not labels[sign]][1:]
+    why = "no method's maps have a sign, so {} changes nothing"
+    made = made.without({u.label: why.format(u.levels[SIGN]) for u in made.universes if u.levels.get(SIGN) in idle})
     if not made.universes:
         raise SpecError("no universe is left: " + "; ".join(f"{label}: {why}" for label, why in made.left_out[:4]))
     record = {**made.record(), "methods": labels}

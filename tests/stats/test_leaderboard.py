@@ -420,3 +420,13 @@ def test_importing_stats_is_light():
     home = str(Path(stats.__file__).parent.parent)
     done = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_metric_of_the_model_ranks_nobody_and_holds_nobody_against_random(long):
+    facts = Facts({"sds": True}, controls=CONTROLS, of_model=frozenset({"sds"}))
+    scores = long({"a": [1, 0, 1], "b": [1, 0, 1], "random": [1, 0, 1]})
+    got = board(scores, facts)
+    assert not got["ranked"].any() and got["beats_random"].is_null().all() and got["rank"].is_null().all()
+    assert row(got, "a")["reason"] == "the metric measures the model, not the map"
+    assert row(got, "a")["mean"] == pytest.approx(2 / 3)
+    assert not_better_than_random(got).is_empty()

@@ -214,6 +214,7 @@ class Result:
             higher_is_better={m["label"]: m["better"] == "higher" for m in self.manifest["metrics"]},
             controls=frozenset(m["label"] for m in self.manifest["methods"] if m["control"]),
             circular=pairs,
+            of_model=frozenset(m["label"] for m in self.manifest["metrics"] if "map" in m.get("invariant", ())),
         )
 
     # -- pictures ------------------------------------------------------------------------------------------

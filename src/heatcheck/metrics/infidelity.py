@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heatcheck import catalogue
-from heatcheck.engine.answers import Answers
 from heatcheck.engine.plan import CLEAN, Ask, Shape
 from heatcheck.engine.probe import Masks, Probe
 from heatcheck.fills.base import Fill
@@ -150,12 +149,8 @@ class Infidelity(Metric):
             moved = leaf[own] - torch.cat([noise(i) for i in index.tolist()]).to(leaf.dtype)
             return domain.delete(x, torch.zeros_like(free[own]), domain.with_leaf(x, moved))
 
-        def ask() -> Tensor:
-            return torch.cat([answers.rows for _, answers in probe.answers(batch, rows, make)])
-
-        known = f"noise {self.sigma} {k} {batch.target.tolist()}"
-        answers = Answers(probe.shared(known, batch, ask), batch.target[rows], batch.label[rows])
-        after = answers.read(self.output).reshape(len(batch), k)
+        names = [f"noise {self.sigma}, draw {i % k}, seed {batch.streams.seed}" for i in range(len(rows))]
+        after = probe.named(batch, rows, names, make).read(self.output).reshape(len(batch), k)
         sites = maps.sites().double()
         share = torch.empty(len(batch), len(maps), k, dtype=torch.float64)
         for i in range(len(rows)):
@@ -199,7 +194,7 @@ class Infidelity(Metric):
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         if self.perturbation == "gaussian":
-            return {CLEAN} | {("noise", self.sigma, self.samples, i) for i in range(self.samples)}
+            return {CLEAN} | {("noise", self.sigma, i) for i in range(self.samples)}
         every = self._random_asks(shape) if self.sets == "random" else self._window_asks(shape)
         if 0 < self.samples < len(every):
             every = {(self.sets, self.fill, "drawn", i) for i in range(self.samples)}

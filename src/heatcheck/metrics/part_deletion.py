@@ -12,7 +12,7 @@ from heatcheck.engine.probe import Masks, Probe
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.curves import spearman
 from heatcheck.spec import SpecError
-from heatcheck.types import Batch, HeatcheckError, Inputs, Scores, digest_of_tensor
+from heatcheck.types import Batch, HeatcheckError, Inputs, Scores, digest_of, digest_of_tensor
 
 Masked = Bool[Tensor, "_ s"]
 
@@ -89,8 +89,11 @@ class PartDeletion(Metric):
             return list(zip(rows[of][i].tolist(), which[of][i].tolist(), strict=True))
 
         after[~shown] = probe.deletions(batch, self.fill, Masks(rows[~shown], keep)).read(self.output)
-        answers = [a.read(self.output) for _, a in probe.answers(batch, rows[shown], make)]
-        after[shown] = torch.cat([after.new_empty(0), *answers])
+        names = [
+            f"without {rendered_digest(rendered[row], part)}"
+            for row, part in places(shown, torch.arange(int(shown.sum())))
+        ]
+        after[shown] = probe.named(batch, rows[shown], names, make).read(self.output)
         drops = probe.clean(batch).read(self.output)[rows] - after
         return list(torch.split(drops, [len(own) for own in parts]))
 
@@ -98,10 +101,16 @@ class PartDeletion(Metric):
         free = shape.domain.deletable(shape.x)[0]
         parts = marked(shape.reference.get("parts"), len(free)) & free
         if "without" in shape.reference:
-            return {CLEAN} | {("without", self.name, i) for i in range(len(parts))}
+            rendered = shape.reference["without"]
+            return {CLEAN} | {("without", rendered_digest(rendered, i)) for i in range(len(parts))}
         named: set[Ask] = {("part", self.fill, digest_of_tensor(part)) for part in parts if 0 < part.sum() < free.sum()}
         ends: set[Ask] = {("full", self.fill) for part in parts if part.sum() == free.sum() > 0}
         return {CLEAN} | named | ends
+
+
+def rendered_digest(x: Inputs | None, part: int) -> str:
+    """What identifies the sample without one of its parts."""
+    return digest_of(*(f"{k}{digest_of_tensor(v[part])}" for k, v in sorted(x.tensors.items()))) if x else ""
 
 
 def marked(parts: Tensor | None, sites: int) -> Masked:

@@ -104,7 +104,7 @@ class MoRF(Removal):
             trapezoid rule with steps of length 1 and without the clean point, which grows with L.
         end: the last point: what the model says when all is `deleted`, or `zero` without asking, as Chefer et al. do.
 
-    Paper: samek2017, li2023.  Differs: exact counts, and LeRF in the exactly reverse order, not percentile sets.
+    Paper: samek2017, li2023, duan2024.  Differs: exact counts, and LeRF in the exactly reverse order, not percentile sets.
     Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
     """
 
@@ -131,7 +131,7 @@ class LeRF(Removal):
         area: the rule, as in `morf`.
         end: the last point, as in `morf`.
 
-    Paper: samek2017, li2023.  Differs: exact counts; M4's LeRF deletes nothing in its first step and never all.
+    Paper: samek2017, li2023, duan2024.  Differs: exact counts; M4's LeRF deletes nothing in its first step and never all.
     Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
     """
 

@@ -45,4 +45,5 @@ def stats_facts(facts: Mapping[str, Any]) -> Facts:
         controls=frozenset(m["name"] for m in methods if m.get("control")),
         circular=frozenset((method, metric) for method, metric in facts.get("circular", ())),
         random="random" if "random" in chance or not chance else chance[0],
+        of_model=frozenset(m["name"] for m in facts.get("metrics", ()) if "map" in m.get("invariant", ())),
     )

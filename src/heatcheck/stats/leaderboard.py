@@ -124,7 +124,7 @@ def _ranks(group: Group, reasons: list[str | None], resampled: Array, level: flo
 
 def _against_random(group: Group, facts: Facts, seed: int, level: float) -> Array:
     p = np.full(len(group.methods), np.nan)
-    if facts.random not in group.methods:
+    if facts.random not in group.methods or group.metric in facts.of_model:
         return p
     chance = group.methods.index(facts.random)
     raw = sign_flip(

@@ -25,12 +25,14 @@ class Facts:
         controls: methods that are shown and never ranked.
         circular: (method, metric) pairs in which the method asks the metric's own queries.
         random: the control that carries no information; a control even when `controls` omits it.
+        of_model: metrics that measure the model: all maps score alike, so none is ranked or held against random.
     """
 
     higher_is_better: Mapping[str, bool]
     controls: frozenset[str] = frozenset()
     circular: frozenset[tuple[str, str]] = frozenset()
     random: str = "random"
+    of_model: frozenset[str] = frozenset()
 
     def is_control(self, method: str) -> bool:
         """Whether `method` is shown for comparison only."""
@@ -111,6 +113,8 @@ class Group:
             why = ["control"] if facts.is_control(method) else []
             if (method, self.metric) in facts.circular:
                 why.append("circular")
+            if self.metric in facts.of_model:
+                why.append("the metric measures the model, not the map")
             if k == 0:
                 why.append(problem or "missing: no row")
             elif k / self.n < coverage_floor:
