@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from heatcheck import catalogue
-from heatcheck.catalogue import CHOICES, NESTED
+from heatcheck.catalogue import CHOICES, NESTED, UNITS
 from heatcheck.domain.base import Domain
 from heatcheck.spec import Spec, SpecError
 from heatcheck.types import NotApplicable
@@ -77,6 +77,7 @@ class Unit:
                 changes[name] = catalogue.build(NESTED[name], value).resolve(domain).name
             if name == "units":
                 changes[name] = domain.resolve_units(value)
+                check_units(changes[name], domain)
         return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def identity(self) -> dict[str, Any]:
@@ -86,6 +87,14 @@ class Unit:
             nested = name in NESTED and value != "auto"
             params[name] = catalogue.build(NESTED[name], value).identity() if nested else value
         return {"id": self.id, "version": self.version, "params": params}
+
+
+def check_units(name: str, domain: Domain) -> None:
+    """Raise NotApplicable for units that exist, but not on this domain."""
+    form = UNITS.get(name.partition("(")[0])
+    if form is not None and domain.modality not in form["on"]:
+        known = ", ".join(u["form"] for u in UNITS.values() if domain.modality in u["on"])
+        raise NotApplicable(f"units={name!r} do not exist for a {domain.modality}; it has {known}")
 
 
 T = TypeVar("T", bound=type)

@@ -211,13 +211,13 @@ def test_maps_are_kept_as_asked_and_scores_are_the_same(make_setup, tmp_path, ma
 
 def test_metrics_that_compare_models_run_in_a_second_phase(make_setup, make_model, tmp_path):
     models = {"a": make_model(0, "a"), "b": make_model(1, "b")}
-    setup = make_setup(["saliency(post=abs)", "random"], ["sds", "pscore"], n=9, models=models)
+    setup = make_setup(["saliency(post=abs)", "constant"], ["sds", "pscore"], n=9, models=models)
     scores = table(setup, tmp_path / "r")
     consensus = scores.filter(pl.col("metric") == "pscore")
     assert len(consensus) == 2 * 9 * 2
     assert consensus["status"].unique().to_list() == ["ok"]
     assert consensus["score"].is_between(-1, 1).all()
-    same = consensus.filter(pl.col("method") == "random")["score"]
+    same = consensus.filter(pl.col("method") == "constant")["score"]
     assert (same - 1).abs().max() < 1e-6
     files = len(list((tmp_path / "r" / "chunks").iterdir()))
     table(setup, tmp_path / "r")
@@ -250,3 +250,10 @@ def test_the_budget_stops_between_chunks_and_the_next_run_goes_on(make_setup, tm
     assert result.facts["finished"] is False
     assert 0 < result.scores()["status"].str.starts_with("missing").sum() < 300
     assert table(make_setup(), tmp_path / "r")["status"].unique().to_list() == ["ok"]
+
+
+def test_units_of_another_modality_are_a_skip_with_its_reason(make_setup, tmp_path):
+    scores = table(make_setup(["saliency"], ["sds", "morf(units=word)"], n=2), tmp_path)
+    assert scores.filter(pl.col("metric") == "sds")["status"].to_list() == ["ok", "ok"]
+    status = scores.filter(pl.col("metric") == "morf(units=word)")["status"]
+    assert status.str.contains("skipped: units='word' do not exist for a image").all()

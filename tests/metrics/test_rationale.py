@@ -140,5 +140,5 @@ def test_only_texts_have_rationales(toys, id):
     with pytest.raises(NotApplicable, match="defined for text, not for image"):
         toys.score(id, model, batch, toys.random_maps(model, batch, 1))
     model, batch = marked(toys)
-    with pytest.raises(NotApplicable, match=r"units='grid' do not exist for a text"):
+    with pytest.raises(NotApplicable, match=r"units='grid\(2\)' do not exist for a text"):
         toys.score(f"{id}(units=grid(2))", model, batch, toys.random_maps(model, batch, 1))

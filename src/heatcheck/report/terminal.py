@@ -77,9 +77,10 @@ class LeaderboardTable:
         if not case.filter("circular").is_empty():
             yield _note(f"{CIRCULAR} circular: the method asks the metric's own questions; not ranked")
         low = case.filter(~pl.col("ranked") & ~pl.col("control") & ~pl.col("circular"))
-        together = low.group_by("method", "reason").agg(pl.col("metric").sort()).sort("method", "reason")
-        for method, reason, metrics in together.iter_rows():
-            yield _note(f"{method} not ranked under {', '.join(metrics)}: {reason}")
+        each = low.group_by("method", "reason").agg(pl.col("metric").sort())
+        together = each.group_by("metric", "reason").agg(pl.col("method").sort()).sort("method", "reason")
+        for metrics, reason, methods in together.iter_rows():
+            yield _note(f"{', '.join(methods)} not ranked under {', '.join(metrics)}: {reason}")
         if not case.filter(pl.col("ranked") & (pl.col("n_ok") < pl.col("n"))).is_empty():
             yield _note("* mean over a part of the samples: the others have no score")
 
