@@ -24,7 +24,7 @@ _MARGIN = 0.05
 
 
 @metric(
-    "saliency_metric", family="deletion", better="lower", within=(-2.995732273553991, None), on=("image",),
+    "saliency_metric", family="imputation", better="lower", within=(-2.995732273553991, None), on=("image",),
     invariant=("monotone", "scale", "shift"),
 )  # fmt: skip
 @dataclass(frozen=True, kw_only=True, repr=False)
