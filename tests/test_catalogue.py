@@ -235,3 +235,26 @@ def test_build_passes_units_through_and_takes_defaults():
     assert (unit.samples, unit.grid) == (7, 3)
     assert catalogue.build("method", unit) is unit
     assert catalogue.build("method", type(unit), samples=9).samples == 9
+
+
+@pytest.mark.parametrize(("kind", "id"), ALL)
+def test_words_are_read_from_the_source_as_the_class_has_them(kind, id):
+    entry, cls = catalogue.find(kind, id), catalogue.unit_class(kind, id)
+    real = {**catalogue.CHOICES, **cls.choices}
+    for name, words in entry.choices.items():
+        assert words == tuple(real[name])
+    assert {n for n in entry.params if n in catalogue.CHOICES} <= set(entry.choices)
+
+
+def test_a_wrong_word_is_found_before_anything_is_imported():
+    ((path, what),) = catalogue.problems("metric", "road(order=first)")
+    assert path == ("order",) and "there is no order='first'" in what
+
+
+def test_roles_are_those_of_every_domain():
+    from heatcheck.domain import ImageDomain, TextDomain
+
+    for domain in (ImageDomain, TextDomain):
+        assert set(domain.roles) == set(catalogue.ROLES)
+        for role, units in domain.roles.items():
+            assert units in catalogue.ROLES[role] or f"{units}s" in catalogue.ROLES[role], (role, units)

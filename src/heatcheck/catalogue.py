@@ -42,10 +42,14 @@ UNITS: dict[str, dict[str, Any]] = {
     "sentence": {"form": "sentence", "on": ("text",), "summary": "The tokens of a sentence together."},
 }
 """What can be deleted together, by id; a domain makes the partition."""
-ROLES = ("site", "cell", "patch", "segment", "region")
-"""Units by what they are for; each domain says which ones they are there."""
-
-
+ROLES: dict[str, str] = {
+    "site": "The smallest there is: pixels of a picture, tokens of a text.",
+    "cell": "A few large units: grid(4) on pictures, tokens of a text.",
+    "patch": "More and smaller units: grid(8) on pictures, tokens of a text.",
+    "segment": "Units that follow the content: slic(50) on pictures, words of a text.",
+    "region": "More of these: slic(100) on pictures, words of a text.",
+}
+"""Units by what they are for, so that a default fits every modality; each domain says which ones they are there."""
 NOTES = ("Paper", "Differs", "Cost per sample")
 """What the last lines of a docstring are called."""
 
@@ -63,6 +67,7 @@ class Entry:
     params: Mapping[str, str]
     target: Any = field(default=None, repr=False)
     types: Mapping[str, str] = field(default_factory=dict, repr=False)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def summary(self) -> str:
@@ -89,6 +94,7 @@ class Entry:
             "summary": self.summary,
             **facts,
             "params": {name: self.default(name) for name in self.params},
+            "choices": {name: list(words) for name, words in self.choices.items()},
             "paper": self.note("Paper"),
             "references": references(self.note("Paper")),
             "differs": self.note("Differs"),
@@ -105,10 +111,11 @@ def _shipped(kind: str) -> dict[str, Entry]:
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))}
     classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
     defaults = _decorator_defaults(kind, trees["base"])
+    constants = {k: v for tree in trees.values() for k, v in _constants(tree)}
     found: dict[str, Entry] = {}
     for stem, tree in trees.items():
         for node in tree.body:
-            entry = _entry(kind, node, f"heatcheck.{KINDS[kind]}.{stem}", classes, defaults)
+            entry = _entry(kind, node, f"heatcheck.{KINDS[kind]}.{stem}", classes, defaults, constants)
             if entry is None:
                 continue
             if entry.id in found:
@@ -124,8 +131,23 @@ def _decorator_defaults(kind: str, base: ast.Module) -> dict[str, Any]:
     return {arg.arg: ast.literal_eval(default) for arg, default in pairs if default is not None}
 
 
+def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    """What a module calls by name: its literals in capitals."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+            try:
+                yield node.targets[0].id, ast.literal_eval(node.value)
+            except ValueError:
+                continue
+
+
 def _entry(
-    kind: str, node: ast.stmt, module: str, classes: Mapping[str, ast.ClassDef], defaults: Mapping[str, Any]
+    kind: str,
+    node: ast.stmt,
+    module: str,
+    classes: Mapping[str, ast.ClassDef],
+    defaults: Mapping[str, Any],
+    constants: Mapping[str, Any],
 ) -> Entry | None:
     if not isinstance(node, ast.ClassDef):
         return None
@@ -136,8 +158,33 @@ def _entry(
             params = {name: ast.unparse(f.value) for name, f in fields.items() if f.value is not None}
             types = {name: ast.unparse(f.annotation) for name, f in fields.items()}
             doc = ast.get_docstring(node) or ""
-            return Entry(kind, ast.literal_eval(call.args[0]), module, node.name, facts, doc, params, types=types)
+            words = {**CHOICES, **_choices(node, classes, constants)}
+            choices = {name: tuple(words[name]) for name in params if name in words}
+            id = ast.literal_eval(call.args[0])
+            return Entry(kind, id, module, node.name, facts, doc, params, types=types, choices=choices)
     return None
+
+
+def _choices(
+    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], constants: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """What a class's own words may be, as far as they are literals or named constants; inherited where it is silent."""
+    for item in node.body:
+        if (
+            isinstance(item, ast.AnnAssign)
+            and ast.unparse(item.target) == "choices"
+            and isinstance(item.value, ast.Dict)
+        ):
+            found = {}
+            for key, value in zip(item.value.keys, item.value.values, strict=True):
+                known = constants.get(value.id) if isinstance(value, ast.Name) else None
+                if key is not None and (known is not None or isinstance(value, ast.Tuple)):
+                    found[ast.literal_eval(key)] = known or ast.literal_eval(value)
+            return found
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            return _choices(classes[base.id], classes, constants)
+    return {}
 
 
 def _fields(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.AnnAssign]:
@@ -259,8 +306,9 @@ def problems(kind: str, spec: str | Spec) -> Iterator[tuple[tuple[str, ...], str
             continue
         if name in NESTED:
             yield from (((name, *path), what) for path, what in problems(NESTED[name], str(value)))
-        elif name in CHOICES and write(value) not in CHOICES[name]:
-            yield (name,), f"{kind} {parsed.id}: there is no {name}={value!r}{suggest(write(value), CHOICES[name])}"
+        elif name in entry.choices and write(value) not in entry.choices[name]:
+            near = suggest(write(value), entry.choices[name])
+            yield (name,), f"{kind} {parsed.id}: there is no {name}={value!r}{near}"
         elif name == "units" and (id := str(value).partition("(")[0]) not in {*UNITS, *ROLES}:
             yield (name,), f"{kind} {parsed.id}: there are no units {value!r}{suggest(id, [*UNITS, *ROLES])}"
         elif not isinstance(value, expected) or (isinstance(value, bool) and expected not in (bool, object)):

@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 COLUMNS = {
     Kind.METHODS: ("id", "family", "on", "uses", "summary"),
-    Kind.METRICS: ("id", "family", "on", "better", "within", "summary"),
+    Kind.METRICS: ("id", "family", "on", "better", "needs", "summary"),
     Kind.MODELS: ("form", "modality", "about"),
     Kind.DATA: ("form", "modality", "about"),
     Kind.FILLS: ("id", "on", "summary"),
@@ -69,7 +69,10 @@ def records(what: Kind) -> list[dict[str, Any]]:
     if what is Kind.FILLS:
         return [entry.record() for entry in catalogue.entries("fill").values()]
     if what is Kind.UNITS:
-        return [{"id": id, **facts} for id, facts in catalogue.UNITS.items()]
+        roles = (
+            {"id": id, "form": id, "on": ("image", "text"), "summary": said} for id, said in catalogue.ROLES.items()
+        )
+        return [*({"id": id, **facts} for id, facts in catalogue.UNITS.items()), *roles]
     if what is Kind.PROFILES:
         from heatcheck.profiles import load_profile, names
 

@@ -16,7 +16,9 @@ from heatcheck.types import Inputs, NotApplicable
 @fill("biharmonic", on=("image",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Biharmonic(Imputation):
-    r"""The smoothest surface that continues both the colours around a hole and their slopes: $\Delta^2 x = 0$ inside.
+    r"""The smoothest surface that continues both the colours around a hole and their slopes.
+
+    $\Delta^2 x = 0$ inside the hole.
 
     Where the surface overshoots it is cut to the range of the kept pixels, channel by channel. Computed by
     scikit-image, all channels and all parts of the hole in one system.

@@ -235,7 +235,9 @@ class Metric(Unit, ABC):
         reasons: list[str | None] = []
         for label, reference in zip(batch.label.tolist(), references, strict=True):
             lacks = [
-                f"{self.id} needs a reference {kind!r}, and none was given" for kind in kinds if kind not in reference
+                f"{self.id} needs a reference {kind!r}, and none was given (docs/references.md says how to bring one)"
+                for kind in kinds
+                if kind not in reference
             ]
             if self.wants_label and label < 0:
                 lacks.append(f"{self.id} needs a label here, and none was given")

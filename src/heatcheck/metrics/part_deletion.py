@@ -27,7 +27,8 @@ class PartDeletion(Metric):
     $\tfrac12 + \tfrac12\,\mathrm{Spearman}_m\big(\sum_{i \in \mathrm{dilate}(p_m)} A_i,\; f_t(x) - f_t(x^{p_m})\big)$
     over the parts $p_m$ that the reference `parts` marks
 
-    One half is chance. Where the reference `without` holds the sample rendered without each part, these are what the
+    One half is chance for parts of equal size. Sums grow with the part, so noise without a sign ranks parts by their size:
+    where large parts matter more, `random` and `constant` are well above one half, and methods must beat that. Where the reference `without` holds the sample rendered without each part, these are what the
     model sees; else the part is replaced by the fill. The score is undefined with fewer than two parts, or where all
     are worth the same to the map or to the model.
 

@@ -30,6 +30,8 @@ class RandomLogit(Metric):
     $s\big(A(x; t),\, A(x; t')\big)$ with $t'$ drawn from the classes other than $t$; a map that ignores the class
     scores 1, a map for the other class that is constant 0
 
+    With two classes the other one's logit often mirrors the first, and a gradient scores about -1 by construction.
+
     Args:
         similarity: `spearman` (rank correlation), or `ssim` of maps scaled to [0, 1], for pictures.
         units: where maps are compared.

@@ -24,7 +24,8 @@ class Violation(Metric):
 
     One is a violation; a mean over samples is the violation ratio. A random sign is wrong half of the time, and a
     random map without negative values as often as units speak against the class, which may be rarer than for real
-    methods. A map that is zero everywhere claims nothing and has no score.
+    methods. A map that knows no sign is taken to say that what it marks speaks for the class. A map that is zero
+    everywhere claims nothing and has no score.
 
     Args:
         units: what is deleted; a grid of 4 × 4 cells on pictures, tokens on texts.
