@@ -61,7 +61,8 @@ class Explained(ABC):
         self.followed: set[str] = set()
         """Rules, by input shape, under which the network is known to give its plain answer."""
         self._class_count: int | None = None
-        self._original: str | None = None
+        self.original: str | None = None
+        """The identity of the model that this one is a copy of, with other weights or in another precision."""
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
@@ -83,8 +84,8 @@ class Explained(ABC):
 
     @property
     def lineage(self) -> str:
-        """The identity of the model that this one is a randomised copy of, or its own."""
-        return self._original or self.identity
+        """The identity of the original, or its own."""
+        return self.original or self.identity
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number."""
@@ -239,7 +240,7 @@ class TorchExplained(Explained):
 
     def randomised(self, layer: str | Sequence[str], seed: int) -> "Explained":
         twin = copy.copy(self)
-        twin._original = self.lineage
+        twin.original = self.lineage
         twin.__dict__.pop("identity", None)
         twin._network = private_copy(self._network)
         names = [layer] if isinstance(layer, str) else list(layer)

@@ -161,6 +161,7 @@ def check_float32_near_float64(method: Method, models: Models | None = None) -> 
     for model, batch in scenes(method, models):
         reference = fresh(method, model, batch).values
         single = model.with_network(lambda net: net.float(), f"{model.name} in float32")
+        single.original = model.lineage
         x = Inputs({k: v.float() if v.is_floating_point() else v for k, v in batch.x.tensors.items()})
         values = fresh(method, single, replace(batch, x=x)).values
         near(values, reference, f"{method.name} on {model.name}", "float32 gave other maps than float64", 2e-3)
