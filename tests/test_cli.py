@@ -195,13 +195,75 @@ def test_skips_are_no_failures_but_failures_are(bench: SimpleNamespace) -> None:
     assert "LEADERBOARD" in done.stdout
 
 
+class Scored(FakeResult):
+    """A run with given statuses, by method and metric, on two samples."""
+
+    def __init__(self, status: dict[tuple[str, str], str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.status = status
+        self.facts["methods"] = [{"name": m, "control": m == "random"} for m in {m: None for m, _ in status}]
+
+    def scores(self) -> pl.DataFrame:
+        rows = [
+            {"model": "m", "sample": sample, "method": method, "metric": metric, "status": status}
+            for sample in ("a", "b")
+            for (method, metric), status in self.status.items()
+        ]
+        return pl.DataFrame(rows)
+
+
+def test_a_run_without_any_score_says_why_and_fails(bench: SimpleNamespace) -> None:
+    why = "skipped: it needs a mask"
+    bench.result = Scored({("saliency", "sds"): why, ("random", "sds"): why})
+    done = heatcheck("run", "--quiet")
+    assert (done.exit_code, done.stderr) == (3, "error: Nothing could be ranked: it needs a mask\n")
+    told = heatcheck("run", "--json")
+    assert told.exit_code == 3
+    assert json.loads(told.stdout)["skipped"] == [
+        {"model": "m", "method": method, "metric": "sds", "reason": "it needs a mask", "samples": 2}
+        for method in ("saliency", "random")
+    ]
+
+
+def test_scores_of_controls_alone_are_in_vain_unless_only_they_were_asked_for(bench: SimpleNamespace) -> None:
+    bench.result = Scored(
+        {("lime", "sds"): "skipped: slow", ("rise", "sds"): "undefined: flat", ("random", "sds"): "ok"}
+    )
+    done = heatcheck("run", "--quiet")
+    assert done.exit_code == 3
+    assert done.stderr == "error: Nothing could be ranked: lime: slow; rise: undefined: flat\n"
+    bench.result = Scored({("random", "sds"): "ok"})
+    assert heatcheck("run").exit_code == 0
+
+
+def test_many_reasons_are_not_all_told(bench: SimpleNamespace) -> None:
+    bench.result = Scored({(f"m{i}", "sds"): f"skipped: {i}" for i in range(6)})
+    assert heatcheck("run", "--quiet").stderr.endswith("m3: 3; m4: 4; and 1 more reason\n")
+
+
+def test_what_a_whole_model_skips_is_told_once(bench: SimpleNamespace) -> None:
+    skip = {"model": "m", "method": "rise", "metric": None, "reason": "no grid"}
+    status = {("rise", "sds"): "skipped: no grid", ("lime", "sds"): "ok", ("lime", "morf"): "skipped: no sign"}
+    bench.result = Scored(status, skipped=(skip,))
+    done = heatcheck("run", "--json")
+    cell = {"model": "m", "method": "lime", "metric": "morf", "reason": "no sign", "samples": 2}
+    assert (done.exit_code, json.loads(done.stdout)["skipped"]) == (0, [skip, cell])
+
+
+def test_one_of_something_is_not_many(bench: SimpleNamespace) -> None:
+    bench.result = FakeResult(failed=1)
+    assert "1 cell has no score" in heatcheck("run").stderr
+    bench.plan.samples = 1
+    assert "1 sample, 1 of them" in heatcheck("plan").stdout
+
+
 def test_interrupted_says_what_is_saved_and_how_to_go_on(bench: SimpleNamespace) -> None:
     Path("runs/default/chunks").mkdir(parents=True)
     Path("runs/default/chunks/a.safetensors").touch()
     bench.problem = KeyboardInterrupt()
     done = heatcheck("run")
     assert done.exit_code == 130
-    assert "1 chunks are saved in runs/default; run the same command again" in done.stderr
+    assert "1 chunk is saved in runs/default; run the same command again" in done.stderr
     assert done.stdout == ""
 
 

@@ -16,6 +16,7 @@ import heatcheck as hc
 from heatcheck import catalogue
 from heatcheck.api import setup_from_remote
 from heatcheck.cli import app
+from heatcheck.cli.multiverse import _counted
 from heatcheck.profiles import load_profile, names
 from heatcheck.spec import SpecError, parse
 from heatcheck.stats import rank_of
@@ -273,9 +274,10 @@ def test_labels_of_ones_own_reach_tables(net, x, tmp_path):
 
 def test_a_sign_that_changes_no_map_is_left_out(net, x):
     bench = hc.Benchmark(models=net, data=x, methods=["grad_cam"])
-    _, made = over(bench, "morf", {"sign": ["signed", "abs"], "fill": ["zero"]})
-    assert [u.label for u in made.universes] == ["morf · zero · signed"]
-    assert made.left_out == (("morf · zero · abs", "no method's maps have a sign, so abs changes nothing"),)
+    _, made = over(bench, "morf", {"sign": ["signed", "abs"], "fill": ["zero", "blur"]})
+    assert [u.label for u in made.universes] == ["morf · zero · signed", "morf · blur · signed"]
+    why = "no method's maps have a sign, so abs changes nothing"
+    assert made.left_out == (("morf · zero · abs", why), ("morf · blur · abs", why))
 
 
 def test_the_order_of_signs_does_not_matter(net, x):
@@ -284,9 +286,50 @@ def test_the_order_of_signs_does_not_matter(net, x):
     assert [u.label for u in made.universes] == ["morf · abs", "morf · signed"] and made.left_out == ()
 
 
-def test_where_nothing_is_left_it_is_an_error(net, x):
-    with pytest.raises(SpecError, match=r"no universe is left.*'word' do not exist"):
-        over(hc.Benchmark(models=net, data=x, methods=["saliency"]), "morf", {"units": ["word"]})
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ({"units": ["word", "token"]}, r"there is no universe, .*left out: morf · word: units='word' do not exist"),
+        ({"fill": ["zero", "mask"]}, r"only one universe, morf · zero, .*left out: morf · mask: mask is defined for"),
+        ({"fill": ["zero"]}, r"only one universe, morf · zero, .*; vary something: .* of fill, steps, units, output"),
+        ({"sign": ["signed", "abs"]}, r"only one universe, morf · signed, .*no method's maps have a sign"),
+    ],
+)
+def test_fewer_than_two_universes_are_an_error_before_any_pass(net, x, factors, message):
+    def forward(_pixels):
+        raise AssertionError("a pass")
+
+    bench = hc.Benchmark(models=net, data=x, methods=["grad_cam"])
+    handle = net.register_forward_pre_hook(lambda _net, pixels: forward(pixels))
+    try:
+        with pytest.raises(SpecError, match=message):
+            over(bench, "morf", factors)
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("factors", [{"steps": [0, 4, 8]}, {"dialect": ["own", "steps=0", "output=logit"]}])
+def test_a_value_that_is_wrong_by_itself_is_a_mistake_and_no_universe_left_out(net, x, factors):
+    with pytest.raises(SpecError, match="steps=0 must be at least 1"):
+        over(hc.Benchmark(models=net, data=x, methods=["saliency"]), "morf", factors)
+
+
+def test_an_unknown_dialect_is_told_those_that_fit():
+    with pytest.raises(SpecError, match=r"no dialect is called 'xyzzy': it is own, .*; known: ") as raised:
+        expand("morf", {"dialect": ["own", "xyzzy"]})
+    told = set(str(raised.value).partition("known: ")[2].split(", "))
+    metrics = told & set(catalogue.entries("metric"))
+    assert {"own", "m4", "metarank", "idsds", "abpc"} <= told and "morf" not in told
+    assert {catalogue.find("metric", id).facts["family"] for id in metrics} == {"curve"}
+    for name in told:
+        assert expand("morf", {"dialect": [name]}).metrics
+    with pytest.raises(SpecError, match=r"'metarnk': .*; did you mean metarank\?"):
+        expand("morf", {"dialect": ["metarnk"]})
+
+
+def test_numbers_of_things_are_told_in_words():
+    assert [_counted(2, "fill"), _counted(1, "steps"), _counted(1, "way")] == ["2 fills", "1 step", "1 way"]
+    assert [_counted(2, "units"), _counted(3, "nan")] == ["2 units", "3 levels of nan"]
 
 
 # -- command line ------------------------------------------------------------------------------------------------
@@ -332,7 +375,7 @@ def test_the_command_tells_how_far_the_ranking_moves(study, tmp_path):
     assert "Does the ranking survive?" in page and r"morf \u00b7 blur \u00b7 4 \u00b7 abs" in page
     again = heatcheck("multiverse", study, *SMALL, "--out", tmp_path / "run", "--json")
     told = json.loads(again.stdout)
-    assert "8 universes (2 fill × 2 steps × 2 sign), 4 ways to score" in again.stderr
+    assert "8 universes (2 fills × 2 steps × 2 signs), 4 ways to score" in again.stderr
     assert "0 forwards" in again.stderr  # all is there already
     (case,) = told["cases"]
     assert len(case["universes"]) == 8 and 0 <= case["w"] <= 1 and case["w_low"] <= case["w"] <= case["w_high"]
@@ -367,6 +410,8 @@ def test_the_plan_asks_nothing(study, tmp_path):
         (["--fill", "blurr"], "no fill is called 'blurr'; did you mean blur?"),
         (["--metric", "morff"], "no metric is called 'morff'; did you mean morf?"),
         (["--metric", "morf,abpc"], "one metric is expanded at a time"),
+        (["--fill", "zero"], "there is only one universe, morf · zero"),
+        (["--plan", "--steps", "0,8"], "steps=0 must be at least 1"),
         (["--factor", "ties"], "is not of the form parameter=level,level"),
         (["--factor", "tie=index"], "morf has no 'tie' to vary; did you mean ties?"),
     ],

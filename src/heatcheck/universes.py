@@ -204,21 +204,38 @@ def _dialect(base: str, name: str, profile: str) -> list[tuple[str, Spec]]:
         spec = _spelt(base, profile)
         return [(value.strip(), Spec(id, {**spec.params, parameter.strip(): _value(value)}))]
     if name in names():
-        theirs = load_profile(name)
-        known = {*theirs.params.get("metric", {}), *(parse(theirs.spec(m)).id for m in theirs.metrics)}
-        if id in known:
+        if _has(name, id):
             return [(name, _spelt(base, name))]
         family = catalogue.find("metric", id).facts["family"]
-        kin = [
-            m for m in theirs.metrics if catalogue.find("metric", parse(theirs.spec(m)).id).facts["family"] == family
-        ]
+        kin = _kin(name, family)
         if not kin:
             raise SpecError(f"dialect {name!r}: the profile has neither {id} nor another metric that asks by {family}")
         return [(f"{name} {m}", _spelt(m, name)) for m in kin]
     if parse(name).id not in catalogue.entries("metric"):
-        near = suggest(parse(name).id, [*names(), *catalogue.entries("metric")])
-        raise SpecError(f"no dialect is called {name!r}{near}; it is own, a profile, a metric or parameter=value")
+        near = suggest(parse(name).id, _fitting(id))
+        raise SpecError(f"no dialect is called {name!r}: it is own, a profile, a metric or parameter=value{near}")
     return [(name, _spelt(name, profile))]
+
+
+def _has(profile: str, id: str) -> bool:
+    """Whether a profile says anything about a metric."""
+    theirs = load_profile(profile)
+    return id in {*theirs.params.get("metric", {}), *(parse(theirs.spec(m)).id for m in theirs.metrics)}
+
+
+def _kin(profile: str, family: str) -> list[str]:
+    """A profile's metrics of one family."""
+    theirs = load_profile(profile)
+    ids = {m: parse(theirs.spec(m)).id for m in theirs.metrics}
+    return [m for m, id in ids.items() if catalogue.find("metric", id).facts["family"] == family]
+
+
+def _fitting(id: str) -> list[str]:
+    """The dialects that can stand beside a metric: profiles that have it or its kin, and metrics of its family."""
+    family = catalogue.find("metric", id).facts["family"]
+    profiles = [name for name in names() if _has(name, id) or _kin(name, family)]
+    kin = [other for other, entry in catalogue.entries("metric").items() if entry.facts["family"] == family]
+    return ["own", *profiles, *(other for other in kin if other not in (id, *profiles))]
 
 
 def _spelt(written: str, profile: str) -> Spec:
@@ -251,6 +268,27 @@ def _check(base: str, dialects: Mapping[str, Spec], levels: Mapping[str, Sequenc
             raise SpecError(problem)
 
 
+def enough(made: Expansion) -> None:
+    """Refuse fewer than two universes: there would be nothing to compare.
+
+    Raises:
+        SpecError: what is left, what is left out and why, and what could vary.
+    """
+    if len(made.universes) > 1:
+        return
+    left = f"there is only one universe, {made.universes[0].label}" if made.universes else "there is no universe"
+    reasons: dict[str, list[str]] = {}
+    for label, why in made.left_out:
+        reasons.setdefault(why, []).append(label)
+    without = "; ".join(f"{', '.join(labels)}: {why}" for why, labels in reasons.items())
+    params = catalogue.find("metric", parse(made.base).id).params
+    known = [name for name in ("fill", "steps", "units", "output") if name in params]
+    raise SpecError(
+        f"{left}, and rankings are compared between two or more{f'; left out: {without}' if without else ''}; "
+        f"vary something: name two levels that fit of {', '.join([*known, SIGN])} or {DIALECT}"
+    )
+
+
 # -- with the engine ---------------------------------------------------------------------------------------------
 
 
@@ -266,7 +304,7 @@ def over(
         samples: how many samples.
 
     Raises:
-        SpecError: a factor or level that fits no way of asking.
+        SpecError: a factor or level that fits no way of asking, or fewer than two universes.
     """
     from heatcheck.api import name_units
     from heatcheck.plugins import load_plugin
@@ -274,7 +312,9 @@ def over(
     for path in bench.plugins:
         load_plugin(path)
     if factors:
-        expand(metric, factors, bench.profile)  # a mistake is told before anything is loaded
+        first = expand(metric, factors, bench.profile)  # a mistake is told before anything is loaded
+        enough(first)
+        _build_each(first.base, factors, bench.profile)
     methods = list(contestants(bench.profile) if bench.methods is None else bench.methods)
     named = name_units("method", methods, bench.profile)
     if not any(unit.id == "random" for _, unit in named):
@@ -286,8 +326,7 @@ def over(
     idle = [sign for sign in made.signs if not labels[sign]][1:]
     why = "no method's maps have a sign, so {} changes nothing"
     made = made.without({u.label: why.format(u.levels[SIGN]) for u in made.universes if u.levels.get(SIGN) in idle})
-    if not made.universes:
-        raise SpecError("no universe is left: " + "; ".join(f"{label}: {why}" for label, why in made.left_out[:4]))
+    enough(made)
     record = {**made.record(), "methods": labels}
     return replace(bench, methods=units, metrics=dict(made.metrics), multiverse=record), made
 
@@ -297,6 +336,27 @@ def contestants(profile: str) -> list[str]:
     chosen = load_profile(profile)
     ids = {written: parse(chosen.spec(written)).id for written in chosen.methods}
     return [m for m, id in ids.items() if id == "random" or not catalogue.find("method", id).facts["control"]]
+
+
+def _build_each(base: str, factors: Mapping[str, Sequence[Any]], profile: str) -> None:
+    """Refuse a dialect, or a level, whose value is wrong by itself; levels that do not go together are left out."""
+    dialects = _dialects(base, _levels(DIALECT, factors.get(DIALECT, "own")), profile)
+    for spec in dialects.values():
+        catalogue.build("metric", spec)
+    for name, given in factors.items():
+        having = [s for s in dialects.values() if name in catalogue.find("metric", s.id).params]
+        for level in _levels(name, given) if having else ():
+            problems = [_mistake(Spec(s.id, {**s.params, name: _value(level)})) for s in having]
+            if all(problems):
+                raise SpecError(str(problems[0]))
+
+
+def _mistake(spec: Spec) -> str | None:
+    try:
+        catalogue.build("metric", spec)
+    except SpecError as problem:
+        return str(problem)
+    return None
 
 
 def _unusable(metrics: Mapping[str, str], domains: "Sequence[Domain]") -> dict[str, str]:

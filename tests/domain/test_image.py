@@ -205,3 +205,8 @@ def test_colours_come_back_from_normalised_space():
     torch.testing.assert_close(DOMAIN.to_rgb(x), rgb)
     unknown = ImageDomain().to_rgb(x)
     assert unknown.min() == 0 and unknown.max() == 1
+
+
+def test_a_grid_has_cells():
+    with pytest.raises(HeatcheckError, match="at least one"):
+        DOMAIN.units("grid(0)", pictures(1, 8, 8))

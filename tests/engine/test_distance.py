@@ -163,16 +163,44 @@ def command(monkeypatch, tmp_path):
 
 def test_the_command_shows_a_table_and_reasons(command):
     done = command("--fill", "zero,noise(sigma=9)", "--fill", "migan", "--samples", "3")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 3, done.output  # migan was asked for and cannot be used
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines if line.strip()][2:5] == ["nothing", "zero", "noise(sigma=9)"]
-    assert "3 samples; distance in 1" in done.stdout and "migan has no network" in done.stdout
+    assert "3 samples; distance in the features of 1" in done.stdout and "migan has no network" in done.stdout
+    assert "kept: same class as before" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"), [(1, "one sample has no other to be compared with"), (7, "7 samples are few"), (8, None)]
+)
+def test_the_command_warns_of_few_samples(command, samples, says):
+    done = command("--fill", "zero", "-n", str(samples))
+    assert done.exit_code == 0 and ("warning" in done.stderr) == bool(says)
+    assert says is None or (says in done.stderr and says not in done.stdout)
+    assert command("--fill", "zero", "-n", str(samples), "--quiet").stderr == ""
+
+
+def test_a_fill_nobody_named_may_be_missing(command):
+    done = command("--share", "0.5")
+    assert done.exit_code == 0 and "migan has no network" in done.stdout
+
+
+def test_the_command_says_where_there_is_no_feature_layer(command, monkeypatch):
+    model = one_head_attention()
+    monkeypatch.setattr("heatcheck.api.load_model", lambda *_a, **_k: model)
+    monkeypatch.setattr("heatcheck.data.load.load_data", lambda _spec, samples, seed: model.inputs(samples, seed))
+    assert "8 samples; distance in logits (no feature layer)" in command("--fill", "pad").stdout
+
+
+def test_the_help_explains_the_columns(command):
+    told = command("--help").output
+    assert all(f"{column}:" in told for column in ("distance", "kept", "entropy", "confidence", "ms each"))
 
 
 def test_the_command_speaks_json(command):
     done = command("m", "d", "--fill", "zero,migan", "--share", "0.5", "--json", "--units", "grid(2)")
     told = json.loads(done.stdout)
-    assert told["model"] == "m" and told["features"] == "1" and told["clean"]["kept"] == 1
+    assert done.exit_code == 3 and told["model"] == "m" and told["features"] == "1" and told["clean"]["kept"] == 1
     zero, migan = told["fills"]
     assert zero["fill"] == "zero" and zero["distance"] > 0 and zero["shares"][0]["share"] == 0.5
     assert migan["fill"] == "migan" and "HEATCHECK_MIGAN" in migan["reason"]

@@ -267,3 +267,9 @@ def test_a_tokenizer_without_the_token_says_so():
 
 def test_word_ids_are_words():
     assert max(PAD, CLS, SEP, MASK, UNK) < FIRST_WORD
+
+
+@pytest.mark.parametrize("spec", ["blur(sigma=0)", "blur(sigma=-1)", "blur(kernel=0)"])
+def test_a_blur_has_a_width(spec):
+    with pytest.raises(SpecError, match="must be above 0"):
+        catalogue.build("fill", spec)

@@ -1,6 +1,7 @@
 """The multiverse on the page and in words: what it says, what it draws, and that strings stay strings."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,8 +10,8 @@ import pytest
 from heatcheck.report import render
 from heatcheck.report.multiverse import grouped, multiverse_view, percent, verdict
 from heatcheck.report.view import build
-from heatcheck.stats import Facts, Universe, rankings
-from heatcheck.universes import expand
+from heatcheck.stats import Facts, Rankings, Universe, rankings
+from heatcheck.universes import expand, universes_of
 
 FACTORS = {"fill": ["zero", "blur"], "steps": [4, 8], "sign": ["signed", "abs"]}
 SIGNED = ("saliency", "deep_lift")
@@ -149,10 +150,50 @@ def test_the_verdict_is_in_plain_words(long):
     assert "3 pairs are significantly ordered one way here and the other way there" in torn
 
 
+@pytest.mark.parametrize(
+    ("low", "w", "high", "claim"),
+    [
+        (0.92, 0.95, 1.0, "hardly depends"),
+        (0.75, 0.95, 1.0, "holds in broad outline"),
+        (0.25, 0.81, 0.81, "Whether the ranking holds, 6 samples cannot settle: over"),
+        (0.3, 0.55, 0.72, "Whether the ranking holds, 6 samples cannot settle: over"),
+        (0.3, 0.45, 0.6, "moves a lot"),
+        (0.1, 0.2, 0.4, "No single ranking survives"),
+        (None, 1.0, None, "Whether the ranking holds, 6 samples cannot settle: over"),
+    ],
+)
+def test_the_verdict_claims_no_more_than_the_interval(source, low, w, high, claim):
+    case = replace(case_of(source), low=low, w=w, high=high)
+    assert claim in "".join(part.text for part in verdict(case))
+
+
+def case_of(source):
+    record = source.facts["multiverse"]
+    facts = Facts({u["metric"]: True for u in record["universes"]})
+    return rankings(source._scores, facts, universes_of(record), resamples=20)[0]
+
+
+@pytest.mark.parametrize(
+    ("swapped", "words"),
+    [
+        ({"fill": 0.171, "units": 0.169}, "It moves equally with the fill and the units: changing one of them alone turns round 17 % of the pairs of methods. "),
+        ({"fill": 0.3, "units": 0.3, "sign": 0.1}, "What moves it most are the fill and the units: changing one of them alone turns round 30 % of the pairs of methods; the sign least, 10 %. "),
+        ({"fill": 0.3, "units": 0, "sign": 0}, "What moves it most is the fill: changing that alone turns round 30 % of the pairs of methods; the units and the sign least, 0 %. "),
+        ({"fill": 0.3}, "What moves it most is the fill: changing that alone turns round 30 % of the pairs of methods. "),
+        ({"fill": 0, "units": 0}, "No single choice turns any pair of methods round. "),
+    ],
+)  # fmt: skip
+def test_what_moves_it_alike_is_told_as_alike(source, monkeypatch, swapped, words):
+    monkeypatch.setattr(Rankings, "by_factor", lambda _: [{"factor": f, "swapped": s} for f, s in swapped.items()])
+    assert words in "".join(part.text for part in verdict(case_of(source)))
+
+
 def test_the_verdict_says_what_it_cannot_say(long):
     assert "fewer than two universes" in said(long, [{"a": 2, "b": 1}])
     assert "all methods tie" in said(long, [{"a": 1, "b": 1}] * 2)
-    assert "With 3 samples no method can be told from random" in said(long, [{"a": 2, "b": 1}] * 2, n=3)
+    few = said(long, [{"a": 2, "b": 1}] * 2, n=3)
+    assert few.startswith("Whether the ranking holds, 3 samples cannot settle: over 2 universes")
+    assert "With 3 samples no method can be told from random" in few
 
 
 @pytest.mark.parametrize(

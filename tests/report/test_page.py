@@ -121,9 +121,68 @@ def test_the_answer_says_what_the_numbers_say(fake):
     for said in (
         "grad_cam has the best mean rank, 1.00 over 1 metric. No metric finds bad better than a random map.",
         "Best grad_cam Not distinguishable from it none: it stands alone",
-        "Not better than random bad Circular, unranked occlusion(units=grid(4))",
+        "Not better than random bad Worse than random bad Circular, unranked occlusion(units=grid(4))",
     ):
         assert said.replace(" ", "") in answer, said
+
+
+def levels(run, known):
+    """The run with the same score on every sample: `known[metric, method]`, or 0."""
+    score = pl.struct("metric", "method").map_elements(
+        lambda r: known.get((r["metric"], r["method"].partition("(")[0]), 0.0), return_dtype=pl.Float64
+    )
+    run._scores = run._scores.with_columns(score=score)
+    return run
+
+
+def answer_of(run):
+    """Whether the answer says something, blanks aside."""
+    answer = re.sub(r"\s+", "", Page(render(run)).sections["answer"])
+    return lambda said: said.replace(" ", "") in answer
+
+
+def test_ties_are_called_ties(fake):
+    # Lower is better for morf: the two share its first place, and grad_cam has that of sds alone.
+    known = {("sds", "grad_cam"): 0.8, ("sds", "rise"): 0.5, ("morf", "bad"): 0.9, ("morf", "occlusion"): 0.9}
+    says = answer_of(levels(small(fake, spoil=False, n=12), known))
+    assert says("comes first in 1 of them and shares first place in 1.")
+    assert says("Best, tied grad_cam rise(masks=9) Not distinguishable from them no other: these 2 tie")
+    says = answer_of(levels(small(fake, spoil=False, n=12), {k: v for k, v in known.items() if k[0] == "morf"}))
+    assert says("and shares first place in 2 of them.") and not says("stands alone")
+
+
+def test_worse_than_random_is_said_only_where_it_is_so(fake):
+    known = {("sds", "bad"): -0.5, ("sds", "grad_cam"): 0.5}
+    run = levels(small(fake, spoil=False, metrics=("sds",), n=12), known)
+    says = answer_of(run)
+    assert says("Not better than random occlusion(units=grid(4)) rise(masks=9) bad")
+    assert says("Worse than random bad Circular")
+    run = levels(small(fake, spoil=False, metrics=("sds",), n=12), {("sds", "grad_cam"): 0.5})
+    assert not answer_of(run)("Worse than random bad")
+
+
+@pytest.mark.parametrize(("n", "least"), [(2, "1"), (3, "0.5"), (6, "0.062"), (7, "")])
+def test_too_few_samples_are_called_too_few(fake, n, least):
+    says = answer_of(small(fake, spoil=False, n=n))  # four methods are tested: 4 / 2ⁿ is the smallest p-value
+    assert says(f"With {n} samples no method can be told from random") == bool(least)
+    assert says(f"the smallest p-value that the test could give is {least}, above") or not least
+    assert not least or not says("No metric finds")
+
+
+@pytest.mark.parametrize("families", [("deletion", "form"), ("form", "sanity")])
+def test_form_and_sanity_do_not_count_in_the_mean_rank(fake, families):
+    run = levels(small(fake, spoil=False, n=12), {("sds", "grad_cam"): 0.8, ("morf", "rise"): -0.8})
+    for metric, family in zip(run.facts["metrics"], families, strict=True):
+        metric["family"] = family
+    says = answer_of(run)
+    assert says("grad_cam has the best mean rank, 1.00 over 1 metric.") == ("deletion" in families)
+    assert says("The mean rank leaves out morf: it asks") == ("deletion" in families)
+
+
+def test_the_names_of_metrics_break_after_underscores(fake):
+    html = render(small(fake, word=lambda kind, name: f"very_{name}" if kind == "metric" else name))
+    assert "<bdi>very_<wbr>sds</bdi>" in html
+    assert 'class="scrollbox"' in html
 
 
 def test_a_circular_score_is_shown_and_not_ranked(page):

@@ -9,6 +9,7 @@ from rich.console import Console
 from heatcheck import stats
 from heatcheck.report import stats_facts
 from heatcheck.report.terminal import leaderboard, leaderboard_table
+from heatcheck.report.wording import decimals, number
 
 
 def printed(thing, width=160, **options):
@@ -40,7 +41,7 @@ def test_it_shows_means_intervals_and_ranks(fake):
     assert f"{mine['mean']:.3f} ±{half:.3f}" in line(text, "grad_cam")
     assert "sds ↑" in text and "morf ↓" in text
     assert "·" in line(text, "occlusion") and "circular:" in text
-    assert "not better than random under sds: bad" in text
+    assert "not better than random under morf, sds: bad" in text
     assert "lime not ranked under morf, sds: coverage 4/12 below 0.5" in text
     assert "–" in line(text, "constant")
 
@@ -91,3 +92,57 @@ def test_a_partial_mean_is_starred(fake):
     )
     text = printed(leaderboard(run))
     assert "*" in line(text, "grad_cam") and "* mean over a part of the samples" in text
+
+
+LONG = {
+    "sds": "faithfulness_correlation",
+    "morf": "random_logit",
+    "abpc": "morf(fill=migan, units=grid(4))",
+    "infidelity": "a" * 40,
+}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_long_headings_fold_and_keep_arrows_numbers_and_ranks(fake, width):
+    run = small(fake, metrics=("sds", "morf", "abpc", "infidelity", "mprt"), word=lambda _, name: LONG.get(name, name))
+    text = printed(leaderboard(run), width)
+    head = "".join(row for row in text.splitlines() if "↑" in row or "↓" in row)
+    assert (head.count("↑"), head.count("↓")) == (3, 2)
+    assert "…" not in text and all(len(row) <= width for row in text.splitlines())
+    assert all(word in text for word in ("faithfulness_", "correlation ↑", "logit ↓", "fill=migan,", "a" * 16))
+    shown = " ".join(" ".join(row.split()) for row in text.splitlines() if row.strip().startswith("grad_cam "))
+    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    for (_,), rows in board.group_by("metric"):
+        mine = rows.row(by_predicate=pl.col("method") == "grad_cam", named=True)
+        places = decimals(rows["mean"].abs().max())
+        half = f" ±{number((mine['high'] - mine['low']) / 2, places)}" if width >= 110 else ""
+        assert f"{number(mine['mean'], places)}{half} {mine['rank']:g}" in shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_a_mean_rank_over_a_part_of_the_metrics_says_so(fake, width):
+    text = printed(leaderboard(small(fake)), width)
+    rows = text.splitlines()
+    at = next(i for i, row in enumerate(rows) if row.strip().startswith("occl"))
+    assert "(1/2)" in " ".join(rows[at : at + 2])
+    assert "(" not in line(text, "grad_cam")
+    assert width < 60 or "1.00 (1/2)" in text or "2.00 (1/2)" in text
+    assert "(1/2) ranked under 1 of 2 metrics" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(("n", "samples"), [(1, "1 sample"), (3, "3 samples")])
+def test_few_samples_are_no_finding(fake, n, samples):
+    text = printed(leaderboard(small(fake, n=n, spoil=False)))
+    assert text.count(f"With {samples} no method can be told from random; take more.") == 1
+    assert "not better than random" not in text
+
+
+def test_only_the_metric_with_few_scores_has_too_few(fake):
+    run = small(fake, spoil=False)
+    gone = (pl.col("metric") == "morf") & ~pl.col("sample").str.contains("#[01]$")
+    run._scores = run.scores().with_columns(
+        score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("undefined: x")).otherwise("status")
+    )
+    text = printed(leaderboard(run))
+    assert "no method can be told from random under morf; take more." in text
+    assert "not better than random under sds: bad" in text

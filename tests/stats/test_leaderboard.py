@@ -15,6 +15,7 @@ from scipy import stats as oracle
 from heatcheck import stats
 from heatcheck.stats import (
     Facts,
+    apart,
     differences,
     holm,
     leaderboard,
@@ -51,7 +52,7 @@ def test_columns_and_known_answer(long):
     assert table.columns == [
         *("model", "data", "metric", "method", "mean", "low", "high", "n_ok", "n", "coverage"),
         *("rank", "rank_low", "rank_high", "control", "circular", "random_p", "beats_random"),
-        *("ranked", "reason", "seconds", "forwards", "backwards"),
+        *("loses_to_random", "ranked", "reason", "seconds", "forwards", "backwards"),
     ]
     assert table["method"].to_list() == ["b", "a", "random"]
     assert table["mean"].to_list() == [5, 2, 0]
@@ -60,7 +61,7 @@ def test_columns_and_known_answer(long):
     assert table["reason"].to_list() == [None, None, "control"]
     assert table["ranked"].to_list() == [True, True, False] and table["control"].to_list()[2]
     assert table["random_p"].to_list() == [0.25, 0.25, None]  # 2⁻³, twice
-    assert table["beats_random"].to_list() == [False, False, None]
+    assert table["beats_random"].to_list() == [False, False, None] == table["loses_to_random"].to_list()
     assert (row(table, "a")["seconds"], row(table, "a")["forwards"]) == (1, 2)
 
 
@@ -68,7 +69,7 @@ def test_lower_is_better_turns_the_board(long):
     scores = noisy()
     up, down = board(long(scores)), board(long({m: -v for m, v in scores.items()}), DOWN)
     assert down["method"].to_list() == up["method"].to_list()
-    for column in ("rank", "rank_low", "rank_high", "random_p", "beats_random"):
+    for column in ("rank", "rank_low", "rank_high", "random_p", "beats_random", "loses_to_random"):
         assert down[column].to_list() == up[column].to_list()
     np.testing.assert_allclose(down["low"], -up["high"])
 
@@ -352,11 +353,24 @@ def test_the_test_is_one_sided(long):
     table = board(long({"worse": x - 1, "better": x + 1, "random": x}))
     assert row(table, "worse")["random_p"] == 1
     assert row(table, "better")["beats_random"] is True
+    assert [row(table, m)["loses_to_random"] for m in ("worse", "better", "random")] == [True, False, None]
+
+
+@pytest.mark.parametrize("n", [6, 30])
+def test_losing_is_beating_with_the_metric_turned(long, n):
+    for seed in range(8):
+        scores = noisy(seed, n, methods=("random", "a", "b", "c", "sobel"))
+        scores["random"] = scores["random"] + seed / 3
+        up, turned = board(long(scores), Facts({"sds": True}, CONTROLS)), board(long(scores), DOWN)
+        for method in scores:
+            assert row(up, method)["loses_to_random"] == row(turned, method)["beats_random"]
+            assert row(up, method)["beats_random"] == row(turned, method)["loses_to_random"]
 
 
 def test_without_random_nothing_is_claimed(long):
     table = board(long({"a": [1, 2], "b": [0, 1]}))
     assert table["beats_random"].null_count() == table["random_p"].null_count() == 2
+    assert table["loses_to_random"].null_count() == 2
     assert not_better_than_random(table)["methods"].to_list() == [None]
 
 
@@ -395,16 +409,37 @@ def test_overall_known_answer(long):
     table = overall(board(scores, facts), facts)
     z = np.sqrt(1.5)
     assert table.drop("model", "data").rows() == [
-        ("a", 1.5, pytest.approx((z - 1) / 2), 1, 2, 2),
-        ("b", 1.5, pytest.approx((0 + 1) / 2), 1, 2, 2),
-        ("c", 3.0, pytest.approx(-z), 0, 1, 2),
-        ("d", None, None, 0, 0, 2),
+        ("a", 1.5, pytest.approx((z - 1) / 2), 1, 0, 2, 2),
+        ("b", 1.5, pytest.approx((0 + 1) / 2), 1, 0, 2, 2),
+        ("c", 3.0, pytest.approx(-z), 0, 0, 1, 2),
+        ("d", None, None, 0, 0, 0, 2),
     ]
 
 
 def test_overall_of_a_tie(long):
     table = overall(board(long({"a": [0.1, 0.2, 0.3], "b": [0.3, 0.2, 0.1]})), UP)
-    assert table["wins"].to_list() == [1, 1] and table["mean_z"].to_list() == [0, 0]
+    assert table["wins"].to_list() == [1, 1] == table["shared"].to_list() and table["mean_z"].to_list() == [0, 0]
+
+
+def test_overall_tells_sole_from_shared_first_places(long):
+    scores = pl.concat([long({"a": [2, 2], "b": [2, 2]}), long({"a": [2, 2], "b": [1, 1]}, metric="abpc")])
+    table = overall(board(scores), UP)
+    assert table.select("method", "wins", "shared").rows() == [("a", 2, 1), ("b", 1, 1)]
+
+
+def test_metrics_apart_are_ranked_and_do_not_count_in_the_mean_rank(long):
+    table = board(pl.concat([long({"a": [2, 2], "b": [1, 1]}), long({"a": [1, 1], "b": [2, 2]}, metric="abpc")]))
+    assert row(table, "b", "abpc")["rank"] == 1
+    got = overall(table, Facts({"sds": True, "abpc": True}, CONTROLS, apart=frozenset({"abpc"})))
+    assert got.select("method", "mean_rank", "wins", "metrics", "of").rows() == [("a", 1, 1, 1, 1), ("b", 2, 0, 1, 1)]
+
+
+def test_form_and_sanity_are_apart_where_another_metric_ranks():
+    families = {"sds": "deletion", "sparseness": "form", "mprt": "sanity", "old": None}
+    assert apart(families) == {"sparseness", "mprt"}
+    assert apart({"sparseness": "form", "mprt": "sanity"}) == frozenset()
+    assert apart({"sparseness": "form", "part": "deletion"}, frozenset({"part"})) == frozenset()
+    assert apart({}) == frozenset()
 
 
 # The house ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import typer
 from heatcheck import catalogue
 from heatcheck.cli.console import Json, Quiet, console, emit, note, table
 from heatcheck.cli.options import EMBEDDED, Plugins
+from heatcheck.cli.run import FAILED
 from heatcheck.plugins import load_plugin
 from heatcheck.spec import SpecError, split
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from heatcheck.engine.distance import FillComparison
 
 _NUMBERS = ("distance", "kept", "entropy", "confidence", "ms each")
+_ENOUGH = 8  # with fewer samples the distance between two of them says little
 
 
 def fills(
@@ -35,8 +37,16 @@ def fills(
 ) -> None:
     """Compare fills: how far does deleting with each of them take a model from what it knows?
 
-    The same random units are deleted with every fill. Distance is measured in the model's last features and 1 is as far
-    as another sample; a fill that is near deletes what a unit says and leaves the rest of the input believable.
+    The same random units are deleted with every fill. A fill that is near deletes what a unit says and leaves the rest
+    of the input believable.
+
+    [bold]Columns[/bold], each a mean over samples and shares
+
+    distance: how far the model's last features move; 1 is as far as another sample, so take 8 samples or more.
+
+    kept: samples whose predicted class stays. entropy: of the prediction, in nats. confidence: the largest probability.
+
+    ms each: time to make one deleted input. The exit code is 3 if a fill named by --fill cannot be used.
 
     [bold]Examples[/bold]
 
@@ -69,6 +79,16 @@ def fills(
         emit({"model": model, "data": data, "units": units, "seed": seed, **compared.record()})
     else:
         _show(compared)
+    if compared.samples < _ENOUGH:
+        note(_few(compared.samples), quiet=quiet)
+    if chosen and any(f.reason for f in compared.fills):
+        raise typer.Exit(FAILED)
+
+
+def _few(samples: int) -> str:
+    if samples == 1:
+        return f"warning: one sample has no other to be compared with, so there is no distance; take {_ENOUGH} or more"
+    return f"warning: {samples} samples are few, and distances depend on which they are; take {_ENOUGH} or more"
 
 
 def _shares(text: str) -> list[float]:
@@ -86,7 +106,12 @@ def _show(compared: "FillComparison") -> None:
             means = (f.mean(what) for what in ("distance", "kept", "entropy", "confidence"))
             rows.append((f.fill, *_cells(*means), f"{1000 * f.seconds:.1f}"))
     table(("fill", *_NUMBERS), rows, right=_NUMBERS)
-    typer.echo(f"{compared.samples} samples; distance in {compared.features}, 1 is as far as another sample")
+    place = "logits (no feature layer)" if compared.features == "logits" else f"the features of {compared.features}"
+    typer.echo(f"{compared.samples} sample{'' if compared.samples == 1 else 's'}; distance in {place}")
+    typer.echo(
+        "distance: 1 is as far as another sample; kept: same class as before; entropy: of the prediction, in nats; "
+        "confidence: largest probability"
+    )
     for f in compared.fills:
         if f.reason:
             typer.echo(f.reason if f.reason.startswith(f.fill) else f"{f.fill}: {f.reason}")

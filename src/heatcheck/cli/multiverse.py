@@ -13,7 +13,7 @@ from heatcheck.cli.run import FAILED, resumable, size
 from heatcheck.profiles import load_profile
 from heatcheck.spec import SpecError, split
 from heatcheck.study import Study
-from heatcheck.universes import contestants, expand
+from heatcheck.universes import contestants, enough, expand
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +27,7 @@ EMBEDDED_SAMPLES = 12
 """Samples where the embedded data are taken and none are said: enough to tell methods from random, in minutes."""
 DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
 _TOLD = 12  # universes named per reason
+_NOUNS = ("dialect", "fill", "level", "output", "sample", "sign", "step", "unit", "universe", "way")
 
 
 def multiverse(
@@ -93,7 +94,9 @@ def multiverse(
     )  # fmt: skip
     if len(wanted.metrics) != 1:
         raise SpecError(f"--metric: one metric is expanded at a time, not {', '.join(wanted.metrics)}")
-    expand(metric, factors, wanted.profile)
+    made = expand(metric, factors, wanted.profile)
+    if factors:
+        enough(made)
     wanted = _settled(wanted, out, embedded=study is None and data is None)
     folder = wanted.out or Path("runs/multiverse")
     runtime = wanted.runtime
@@ -153,12 +156,20 @@ def _announced(made: "Expansion", found: "Plan") -> Iterator[str]:
     """What will be asked, in words."""
     from heatcheck.engine.progress import clock
 
-    sizes = " × ".join(f"{len(levels)} {name}" for name, levels in made.factors.items()) or "nothing varies"
-    yield f"{len(made.universes)} universes ({sizes}), {len(made.metrics)} ways to score"
+    sizes = " × ".join(_counted(len(levels), name) for name, levels in made.factors.items())
+    yield f"{len(made.universes)} universes ({sizes}), {_counted(len(made.metrics), 'way')} to score"
     for reason, labels in _grouped(made.left_out):
         yield f"{len(labels)} left out: {reason} ({_some(labels)})"
     time = "" if found.seconds is None else f", about {clock(found.seconds)}"
-    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards on {found.samples:,} samples{time}"
+    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards on {_counted(found.samples, 'sample')}{time}"
+
+
+def _counted(n: int, name: str) -> str:
+    """`2 fills`, `1 step`, `3 levels of nan`."""
+    stem = name.removesuffix("s")
+    if stem not in _NOUNS:
+        return f"{_counted(n, 'level')} of {name}"
+    return f"{n} {stem}" if n == 1 else f"{n:,} {stem}s"
 
 
 def _tell_plan(made: "Expansion", found: "Plan", json: bool) -> None:
@@ -248,7 +259,7 @@ def show(verse: "Multiverse") -> None:
     for case in verse.cases:
         for method, whys in case.unranked.items():
             for why, count in whys:
-                screen.print(Text(f"{method} not ranked in {count} universes: {why}", style="dim"))
+                screen.print(Text(f"{method} not ranked in {_counted(count, 'universe')}: {why}", style="dim"))
 
 
 def _table(*columns: tuple[str, str]) -> "Table":

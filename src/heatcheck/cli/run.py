@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from heatcheck.cli import options as o
-from heatcheck.cli.console import Json, Quiet, console, emit, note, table
+from heatcheck.cli.console import Json, Quiet, complain, console, emit, note, table
 
 FAILED, INTERRUPTED = 3, 130
+_SKIPPED = "skipped: "
+_REASONS = 5  # that are told when nothing could be ranked
 
 
 def run(
@@ -77,12 +79,17 @@ def run(
     failed = result.failed
     if json:
         rows = result.leaderboard().to_dicts()
-        emit({"run": folder, "report": page, "failed": failed, "skipped": result.facts["skipped"], "leaderboard": rows})
+        emit({"run": folder, "report": page, "failed": failed, "skipped": skips(result), "leaderboard": rows})
     else:
         show_leaderboard(result)
         console().print(f"report: {page}", soft_wrap=True)
     if failed:
-        note(f"{failed} cells have no score because something failed; `heatcheck export {folder}` shows why")
+        have = "1 cell has" if failed == 1 else f"{failed} cells have"
+        note(f"{have} no score because something failed; `heatcheck export {folder}` shows why")
+    reasons = in_vain(result)
+    if reasons:
+        complain(f"Nothing could be ranked: {'; '.join(reasons)}")
+    if failed or reasons:
         raise typer.Exit(FAILED)
 
 
@@ -144,12 +151,66 @@ def summary(found: Any) -> Iterator[str]:
     """A plan's totals in words."""
     from heatcheck.engine.progress import clock
 
-    yield f"{found.samples:,} samples, {found.reused:,} of them already done"
+    yield f"{counted(found.samples, 'sample')}, {found.reused:,} of them already done"
     yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; {found.shared:,} are used by several units"
     time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
     yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
     for skip in found.skipped:
         yield f"skipped on {skip['model']}: {skip['unit']} ({skip['reason']})"
+
+
+def skips(result: Any) -> list[dict[str, Any]]:
+    """What was skipped: for a whole model, and then per metric, method and reason with the number of samples."""
+    import polars as pl
+
+    whole: list[dict[str, Any]] = list(result.facts["skipped"])
+    known = {
+        (skip.get("model"), unit, skip["reason"]) for skip in whole for unit in (skip.get("method"), skip.get("metric"))
+    }
+    cells = (
+        result.scores()
+        .filter(pl.col("status").str.starts_with(_SKIPPED))
+        .with_columns(reason=pl.col("status").str.strip_prefix(_SKIPPED))
+        .group_by("model", "method", "metric", "reason", maintain_order=True)
+        .agg(samples=pl.len())
+    )
+    return whole + [
+        row
+        for row in cells.iter_rows(named=True)
+        if known.isdisjoint((row["model"], row[kind], row["reason"]) for kind in ("method", "metric"))
+    ]
+
+
+def in_vain(result: Any) -> list[str]:
+    """Why no method has any score, most frequent reason first; empty if one has. Controls count if nothing else ran."""
+    import polars as pl
+
+    controls = [m["name"] for m in result.facts.get("methods", ()) if m["control"]]
+    scores = result.scores()
+    mine = scores.filter(~pl.col("method").is_in(controls))
+    mine = scores if mine.is_empty() else mine
+    if (mine["status"] == "ok").any():
+        return []
+    each = (
+        mine.group_by("status", maintain_order=True)
+        .agg(pl.len(), pl.col("metric").unique(maintain_order=True), pl.col("method").unique(maintain_order=True))
+        .sort("len", descending=True, maintain_order=True)
+    )
+    told = [_reason(row, mine) for row in each.iter_rows(named=True)] or ["there are no scores"]
+    more = len(told) - _REASONS
+    return told if more <= 0 else [*told[:_REASONS], f"and {counted(more, 'more reason')}"]
+
+
+def _reason(row: dict[str, Any], scores: Any) -> str:
+    """A reason, with the methods and metrics that it concerns unless it concerns all."""
+    named = [", ".join(row[kind]) for kind in ("method", "metric") if len(row[kind]) < scores[kind].n_unique()]
+    reason = str(row["status"]).removeprefix(_SKIPPED)
+    return f"{' under '.join(named)}: {reason}" if named else reason
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 sample`, `1,200 samples`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def size(count: float) -> str:
@@ -179,7 +240,8 @@ def resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         chunks = sum(1 for _ in folder.rglob("*.safetensors"))
-        note(f"\ninterrupted: {chunks} chunks are saved in {folder}; run the same command again to continue")
+        saved = "1 chunk is" if chunks == 1 else f"{chunks} chunks are"
+        note(f"\ninterrupted: {saved} saved in {folder}; run the same command again to continue")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, held)

@@ -125,7 +125,10 @@ def parse_units(name: str) -> tuple[str, int | None]:
     match = _CALL.fullmatch(name.strip())
     if not match:
         raise HeatcheckError(f"units={name!r} is not of the form id or id(n), such as pixel or grid(4)")
-    return match["id"], int(match["n"]) if match["n"] else None
+    n = int(match["n"]) if match["n"] else None
+    if n == 0:
+        raise HeatcheckError(f"units={name!r}: there must be at least one")
+    return match["id"], n
 
 
 @dataclass(frozen=True, kw_only=True)

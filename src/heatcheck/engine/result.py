@@ -210,11 +210,14 @@ class Result:
         from heatcheck import stats
 
         pairs = frozenset((a, b) for m in self.manifest["models"] for a, b in m["circular"])
+        metrics = self.manifest["metrics"]
+        of_model = frozenset(m["label"] for m in metrics if "map" in m.get("invariant", ()))
         return stats.Facts(
-            higher_is_better={m["label"]: m["better"] == "higher" for m in self.manifest["metrics"]},
+            higher_is_better={m["label"]: m["better"] == "higher" for m in metrics},
             controls=frozenset(m["label"] for m in self.manifest["methods"] if m["control"]),
             circular=pairs,
-            of_model=frozenset(m["label"] for m in self.manifest["metrics"] if "map" in m.get("invariant", ())),
+            of_model=of_model,
+            apart=stats.apart({m["label"]: m.get("family") for m in metrics}, of_model),
         )
 
     # -- pictures ------------------------------------------------------------------------------------------

@@ -211,7 +211,8 @@ class Runner:
         if not todo:
             return
         total = sum(predicted(part, self.samples(rows)) for part, rows in todo)
-        self.progress.begin(f"{len(data)} samples × {len(parts)} models", total)
+        counts = ((len(data), "sample"), (len(parts), "model"))
+        self.progress.begin(" × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts), total)
         try:
             if workers > 1 and len(todo) > 1:
                 self.in_workers(todo, min(workers, len(todo)))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
+from heatcheck.spec import SpecError
 from heatcheck.types import Batch, Inputs
 
 
@@ -56,6 +57,11 @@ class Blur(Fill):
     kernel: int = 51
     sigma: float = 41.0
     compat: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kernel < 1 or not self.sigma > 0:
+            raise SpecError(f"{self.id}: kernel={self.kernel} and sigma={self.sigma:g} must be above 0")
 
     def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
         leaf = domain.leaf(batch.x)

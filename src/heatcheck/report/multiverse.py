@@ -18,6 +18,7 @@ STRENGTH = (
     (0.0, "No single ranking survives"),
 )
 """What a Kendall's W of at least so much is called."""
+_HOLDS = 0.7  # from here on a ranking is said to hold
 
 
 class Named(Protocol):
@@ -271,15 +272,23 @@ def verdict(case: Rankings) -> Iterator[Part]:
             why = "all methods tie in every universe"
         yield Part(f"No agreement can be measured: {why}.")
         return
-    strength = next(words for least, words in STRENGTH if case.w >= least)
     interval = "" if case.low is None else f" ({number(case.low, 2)} to {number(case.high, 2)})"
-    yield Part(f"{strength}: over {u} universes, Kendall's W of {len(case.common)} methods is ")
+    yield Part(f"{_strength(case)}: over {u} universes, Kendall's W of {len(case.common)} methods is ")
     yield Part(f"{number(case.w, 2)}{interval}. ")
     yield from _winners(case, u)
     yield from _movers(case)
     yield from _orders(case)
     if case.too_few():
         yield Part(f" With {case.n} samples no method can be told from random; take more.")
+
+
+def _strength(case: Rankings) -> str:
+    """The strongest claim that all of W's interval bears out; none from so few samples that nothing beats random."""
+    if case.low is not None and case.high is not None and not case.too_few():
+        safe = case.low if case.low >= _HOLDS else case.high
+        if case.low >= _HOLDS or case.high < _HOLDS:
+            return next(words for least, words in STRENGTH if safe >= least)
+    return f"Whether the ranking holds, {case.n} sample{'' if case.n == 1 else 's'} cannot settle"
 
 
 def _winners(case: Rankings, u: int) -> Iterator[Part]:
@@ -299,15 +308,27 @@ def _movers(case: Rankings) -> Iterator[Part]:
     rows = [r for r in case.by_factor() if r["swapped"] is not None]
     if not rows:
         return
-    most, least = rows[0], rows[-1]
-    if not most["swapped"]:
+    if not rows[0]["swapped"]:
         yield Part(" No single choice turns any pair of methods round.")
         return
-    yield Part(f" What moves it most is the {most['factor']}: changing that alone turns round ")
-    yield Part(f"{percent(most['swapped'])} of the pairs of methods")
-    if len(rows) > 1:
-        yield Part(f"; the {least['factor']} least, {percent(least['swapped'])}")
+    shares = {r["factor"]: percent(r["swapped"]) for r in rows}
+    highest, lowest = percent(rows[0]["swapped"]), percent(rows[-1]["swapped"])
+    most, least = ([name for name, share in shares.items() if share == end] for end in (highest, lowest))
+    alone = "changing that alone" if len(most) == 1 else "changing one of them alone"
+    if len(most) == len(rows) > 1:
+        yield Part(f" It moves equally with {_listed(most)}: ")
+    else:
+        yield Part(f" What moves it most {'is' if len(most) == 1 else 'are'} {_listed(most)}: ")
+    yield Part(f"{alone} turns round {highest} of the pairs of methods")
+    if highest != lowest:
+        yield Part(f"; {_listed(least)} least, {lowest}")
     yield Part(".")
+
+
+def _listed(factors: Sequence[str]) -> str:
+    """`the fill`, `the fill and the units`, `the fill, the units and the sign`."""
+    *first, last = (f"the {name}" for name in factors)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _orders(case: Rankings) -> Iterator[Part]:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from heatcheck.stats import Facts
+from heatcheck.stats import Facts, apart
 
 
 class Source(Protocol):
@@ -39,11 +39,14 @@ class Source(Protocol):
 def stats_facts(facts: Mapping[str, Any]) -> Facts:
     """What `heatcheck.stats` needs to know, out of a run's facts."""
     methods = facts.get("methods", ())
+    metrics = facts.get("metrics", ())
+    of_model = frozenset(m["name"] for m in metrics if "map" in m.get("invariant", ()))
     chance = [m["name"] for m in methods if m.get("id") == "random"]
     return Facts(
-        higher_is_better={m["name"]: m["better"] == "higher" for m in facts.get("metrics", ())},
+        higher_is_better={m["name"]: m["better"] == "higher" for m in metrics},
         controls=frozenset(m["name"] for m in methods if m.get("control")),
         circular=frozenset((method, metric) for method, metric in facts.get("circular", ())),
         random="random" if "random" in chance or not chance else chance[0],
-        of_model=frozenset(m["name"] for m in facts.get("metrics", ()) if "map" in m.get("invariant", ())),
+        of_model=of_model,
+        apart=apart({m["name"]: m.get("family") for m in metrics}, of_model),
     )

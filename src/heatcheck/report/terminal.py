@@ -1,11 +1,13 @@
 """Leaderboards in the terminal."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 from rich import box
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -13,9 +15,15 @@ from rich.text import Text
 from heatcheck import stats
 from heatcheck.report.source import Source, stats_facts
 from heatcheck.report.wording import decimals, number, plain, rank
+from heatcheck.stats.paired import too_few
 
 _NAME = 38  # widest column of method names
 _WIDE = 110  # a terminal that has room for intervals
+_NARROW = 60  # a narrower one breaks mean ranks, too
+_HEAD = 16  # longest word of a heading that is not broken
+_PLACE, _RANK = 5, 3  # narrowest columns of mean ranks and of ranks
+_GAP = 2  # what a column takes beside its own width: padding, and a divider or an edge
+_WORD = re.compile(r"[^_(, ]+[_(, ]*|[_(, ]+")
 CIRCULAR = "·"
 
 Row = Mapping[str, Any]
@@ -30,7 +38,8 @@ def leaderboard_table(board: pl.DataFrame, facts: Mapping[str, Any]) -> "Leaderb
     """Something rich can print: per model, methods × metrics with mean ± half its interval, and rank.
 
     A narrow terminal shows no intervals, and metrics that do not fit beside each other go into a further
-    table below. Controls are dimmed, a circular score carries `·`, and notes name the methods that are not
+    table below; long headings fold, numbers are never cut. A mean rank over a part of the metrics says over
+    how many. Controls are dimmed, a circular score carries `·`, and notes name the methods that are not
     better than random.
 
     Args:
@@ -60,20 +69,28 @@ class LeaderboardTable:
         present = set(case["metric"].to_list())
         metrics = [m for m in self.facts.get("metrics", ()) if m["name"] in present]
         totals = stats.overall(case, stats_facts(self.facts))
-        mean_rank = {r["method"]: r["mean_rank"] for r in totals.iter_rows(named=True)}
         cells = {(r["method"], r["metric"]): r for r in case.iter_rows(named=True)}
         controls = sorted({r["method"] for r in cells.values() if r["control"]})
         names = [*totals["method"].to_list(), *controls]
         wide = width >= _WIDE
-        first = min(max((len(plain(name)) for name in names), default=6), _NAME if wide else _NAME // 2)
-        fit = max(1, (width - first - 12) // (20 if wide else 13))
-        for start in range(0, len(metrics), fit):
-            yield _table(metrics[start : start + fit], names, set(controls), mean_rank, cells, first, wide)
+        places = [_mean_rank(r) for r in totals.iter_rows(named=True)] + [""] * len(controls)
+        pieces = [piece for place in places for piece in ([place] if width >= _NARROW else place.split())]
+        beside = max([_PLACE, *map(len, pieces)])
+        longest = max((cell_len(plain(name)) for name in names), default=6)
+        columns = [_column(m, names, cells, wide) for m in metrics]
+        need = max((c.width for c in columns), default=0)
+        first = max(6, min(longest, _NAME if wide else _NAME // 2, width - _table_width((0, beside)) - need))
+        room = width - _table_width((first, beside))
+        for some in _packed(columns, room):
+            yield _table(some, names, set(controls), places, first, beside)
 
     def _notes(self, case: pl.DataFrame) -> Iterator[Text]:
-        for row in stats.not_better_than_random(case).iter_rows(named=True):
-            if row["methods"]:
-                yield _note(f"not better than random under {row['metric']}: {', '.join(row['methods'])}", style="")
+        yield from _against_random(case)
+        totals = stats.overall(case, stats_facts(self.facts))
+        part = totals.filter(pl.col("mean_rank").is_not_null() & (pl.col("metrics") < pl.col("of")))
+        for k, of in part.select("metrics", "of").head(1).iter_rows():
+            words = f"ranked under {k} of {of} metrics; mean ranks over different metrics compare only roughly"
+            yield _note(f"({k}/{of}) {words}")
         if not case.filter("circular").is_empty():
             yield _note(f"{CIRCULAR} circular: the method asks the metric's own questions; not ranked")
         low = case.filter(~pl.col("ranked") & ~pl.col("control") & ~pl.col("circular"))
@@ -89,31 +106,106 @@ def _note(text: str, style: str = "dim") -> Text:
     return Text(f"  {plain(text)}", style=style)
 
 
+def _against_random(case: pl.DataFrame) -> Iterator[Text]:
+    """Which methods no test tells from random; where no test could, that there are too few samples."""
+    tested = case.filter(~pl.col("control") & pl.col("beats_random").is_not_null())
+    sizes = tested.group_by("metric").agg(n=pl.col("n_ok").max(), tests=pl.len())
+    few = {metric: n for metric, n, tests in sizes.iter_rows() if too_few(n, tests)}
+    if few:
+        under = "" if len(few) == len(sizes) else f" under {', '.join(sorted(few))}"
+        n = max(few.values())
+        yield _note(
+            f"With {n} sample{'' if n == 1 else 's'} no method can be told from random{under}; take more.", style=""
+        )
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in stats.not_better_than_random(case).iter_rows(named=True):
+        if row["methods"] and row["metric"] not in few:
+            alike.setdefault(tuple(row["methods"]), []).append(row["metric"])
+    for methods, metrics in alike.items():
+        yield _note(f"not better than random under {', '.join(metrics)}: {', '.join(methods)}", style="")
+
+
+def _mean_rank(total: Row) -> str:
+    """A mean rank, and under how many metrics if others rank and this one is left out."""
+    if total["mean_rank"] is None:
+        return ""
+    part = f" ({total['metrics']}/{total['of']})" if total["metrics"] < total["of"] else ""
+    return f"{total['mean_rank']:.2f}{part}"
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One metric: its heading, and every method's mean and rank, which are never cut."""
+
+    head: Text
+    means: Sequence[Text]
+    ranks: Sequence[Text]
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        lines = [cell_len(line) for line in self.head.plain.split("\n")]
+        return max(*lines, *(t.cell_len for t in self.means)), max(_RANK, *(t.cell_len for t in self.ranks))
+
+    @property
+    def width(self) -> int:
+        return sum(self.widths) + 2 * _GAP
+
+
+def _column(metric: Row, names: Sequence[str], cells: Mapping[tuple[str, str], Row], wide: bool) -> _Column:
+    rows = [cells.get((name, metric["name"])) for name in names]
+    places = decimals(max((abs(r["mean"]) for r in rows if r and r["mean"] is not None), default=0.0))
+    means, ranks = zip(*(_cell(row, places, wide) for row in rows), strict=True)
+    arrow = "↑" if metric["better"] == "higher" else "↓"
+    return _Column(_heading(plain(metric["name"]), arrow, max(t.cell_len for t in means)), means, ranks)
+
+
+def _heading(name: str, arrow: str, width: int) -> Text:
+    """A metric's name with its arrow, folded where its words end if it is longer than `width` and its longest word."""
+    words = [part for word in _WORD.findall(name) for part in chop_cells(word, max(width, _HEAD))]
+    words = [*words[:-1], " ".join([*words[-1:], arrow])]
+    longest = max(width, *map(cell_len, words))
+    lines = [""]
+    for word in words:
+        if cell_len(lines[-1] + word) > longest:
+            lines.append("")
+        lines[-1] += word
+    return Text("\n".join(line.rstrip() for line in lines))
+
+
+def _table_width(columns: Sequence[int]) -> int:
+    """How much of the terminal columns of such widths take, with what stands between and around them."""
+    return sum(columns) + _GAP * len(columns)
+
+
+def _packed(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
+    """Neighbours that fit beside each other; a column that fits nowhere stands alone."""
+    some: list[_Column] = []
+    for column in columns:
+        if some and sum(c.width for c in [*some, column]) > room:
+            yield some
+            some = []
+        some.append(column)
+    if some:
+        yield some
+
+
 def _table(
-    metrics: Sequence[Row],
+    columns: Sequence[_Column],
     names: Sequence[str],
     controls: set[str],
-    mean_rank: Mapping[str, float | None],
-    cells: Mapping[tuple[str, str], Row],
+    places: Sequence[str],
     first: int,
-    wide: bool,
+    beside: int,
 ) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", overflow="fold", width=first)
-    table.add_column(Text("mean rank"), justify="right", width=5)
-    places: dict[str, int | None] = {}
-    for metric in metrics:
-        arrow = "↑" if metric["better"] == "higher" else "↓"
-        head = Text(f"{plain(metric['name'])} {arrow}", overflow="fold")
-        table.add_column(head, justify="right", no_wrap=True)
-        table.add_column("", justify="right", no_wrap=True, width=3)
-        means = [abs(r["mean"]) for (_, name), r in cells.items() if name == metric["name"] and r["mean"] is not None]
-        places[metric["name"]] = decimals(max(means, default=0.0))
-    for name in names:
-        style = "dim" if name in controls else ""
-        place = mean_rank.get(name)
-        row = [text for m in metrics for text in _cell(cells.get((name, m["name"])), places[m["name"]], wide)]
-        table.add_row(Text(plain(name)), Text("" if place is None else f"{place:.2f}"), *row, style=style)
+    table.add_column(Text("mean rank"), justify="right", width=beside)
+    for column in columns:
+        for head, width in zip((column.head, Text()), column.widths, strict=True):
+            table.add_column(head, justify="right", no_wrap=True, width=width)
+    for i, (name, place) in enumerate(zip(names, places, strict=True)):
+        row = [text for column in columns for text in (column.means[i], column.ranks[i])]
+        table.add_row(Text(plain(name)), Text(place), *row, style="dim" if name in controls else "")
     return table
 
 

@@ -16,6 +16,7 @@ from heatcheck.stats import Facts, Rankings, agreement, concordance, differences
 from heatcheck.universes import gaps, universes_of
 
 COLOURS = 8
+ALPHA = 0.05
 EXTREMES = 3  # best and worst samples shown per cell
 _STRIP = 160  # points of a score distribution
 _ROWS = 200  # rows of a table of gaps
@@ -100,6 +101,9 @@ class Metric:
         best: methods that share the best rank.
         tied: ranked methods not distinguishable from the best.
         beaten: methods not significantly better than random; None where that was not tested.
+        worse: methods significantly worse than random.
+        least_p: the smallest p-value that a test against random could give here; None where there is none.
+        counts: whether it counts in the mean rank.
         circular: methods that ask this metric's own questions.
         curves: deletion curves, where stored.
         shown: methods whose curves are visible at first.
@@ -116,6 +120,9 @@ class Metric:
     best: tuple[Method, ...]
     tied: tuple[Method, ...]
     beaten: tuple[Method, ...] | None
+    worse: tuple[Method, ...]
+    least_p: float | None
+    counts: bool
     circular: tuple[Method, ...]
     curves: CurveChart | None
     shown: frozenset[str]
@@ -143,6 +150,7 @@ class Overall:
     method: Method
     mean_rank: str
     wins: int
+    shared: int
     metrics: int
     of: int
     raw: float | None
@@ -199,6 +207,17 @@ class Case:
     def winner(self) -> Overall | None:
         """The best mean rank, where at least two methods were ranked."""
         return next((o for o in self.overall if o.raw is not None), None)
+
+    @property
+    def apart(self) -> tuple[Metric, ...]:
+        """Metrics that rank methods and do not count in the mean rank."""
+        return tuple(m for m in self.metrics if m.best and not m.counts)
+
+    @property
+    def least_p(self) -> str:
+        """Where the samples are too few for any method to differ from random: the smallest p-value possible."""
+        possible = [m.least_p for m in self.metrics if m.least_p is not None]
+        return f"{min(possible):.2g}" if possible and min(possible) > ALPHA else ""
 
     @property
     def hopeless(self) -> tuple[Method, ...]:
@@ -356,6 +375,8 @@ def _metrics(
             if r["method"] not in best and not _apart(pairs, best[0], r["method"], (model, data, name))
         ]
         tested = [r for r in rows if not r["control"] and r["beats_random"] is not None]
+        chance_ok = next((r["n_ok"] for r in rows if r["method"] == facts.random), 0)
+        common = max((min(r["n_ok"], chance_ok) for r in tested), default=0)
         chance = next((e for e in entries if e.method.name == facts.random and e.x is not None), None)
         ids = scores["sample"].unique()
         chart = curve_chart(source.curves(model, name).filter(pl.col("sample").is_in(ids.implode())), list(looks))
@@ -372,6 +393,9 @@ def _metrics(
                 best=tuple(looks[m] for m in best),
                 tied=tuple(looks[m] for m in tied),
                 beaten=tuple(looks[r["method"]] for r in tested if not r["beats_random"]) if tested else None,
+                worse=tuple(looks[r["method"]] for r in tested if r["loses_to_random"]),
+                least_p=min(1.0, len(tested) * 2.0**-common) if tested else None,
+                counts=name not in facts.apart,
                 circular=tuple(looks[r["method"]] for r in rows if r["circular"]),
                 curves=chart,
                 shown=frozenset([*order[:4], *order[-1:], facts.random]) if len(order) > 6 else frozenset(looks),
@@ -385,6 +409,7 @@ def _entry(row: Row, method: Method, axis: Axis, ranked: int) -> Entry:
     places = axis.places
     low, high = row["low"], row["high"]
     verdict = "" if row["beats_random"] is None else "better" if row["beats_random"] else "not better"
+    verdict = "worse" if row["loses_to_random"] else verdict
     shade = None
     if row["ranked"]:
         shade = round(8 * (1 - (row["rank"] - 1) / (ranked - 1))) if ranked > 1 else 8
@@ -417,6 +442,7 @@ def _overall(totals: pl.DataFrame, methods: Sequence[Method]) -> tuple[Overall, 
             method=looks[r["method"]],
             mean_rank="–" if r["mean_rank"] is None else f"{r['mean_rank']:.2f}",
             wins=r["wins"],
+            shared=r["shared"],
             metrics=r["metrics"],
             of=r["of"],
             raw=r["mean_rank"],

@@ -7,13 +7,14 @@ from heatcheck.stats.multiverse import Rankings, Universe, concordance_of, ranki
 from heatcheck.stats.paired import differences, holm, sign_flip, wins_share
 from heatcheck.stats.ranks import rank_of
 from heatcheck.stats.separation import auroc, eta_squared, separation
-from heatcheck.stats.table import Facts
+from heatcheck.stats.table import Facts, apart
 
 __all__ = [
     "Facts",
     "Rankings",
     "Universe",
     "agreement",
+    "apart",
     "auroc",
     "bca",
     "bootstrap_indices",

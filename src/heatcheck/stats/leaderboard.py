@@ -28,6 +28,7 @@ LEADERBOARD = {
     "circular": pl.Boolean,
     "random_p": pl.Float64,
     "beats_random": pl.Boolean,
+    "loses_to_random": pl.Boolean,
     "ranked": pl.Boolean,
     "reason": pl.String,
     "seconds": pl.Float64,
@@ -42,6 +43,7 @@ OVERALL = {
     "mean_rank": pl.Float64,
     "mean_z": pl.Float64,
     "wins": pl.Int64,
+    "shared": pl.Int64,
     "metrics": pl.Int64,
     "of": pl.Int64,
 }
@@ -64,7 +66,7 @@ def leaderboard(
         seed: of resamples and sign patterns; the same for every group, so a metric's rows do not change
             when another metric is added.
         resamples: bootstrap resamples of the samples, shared by all methods of a group.
-        level: of both intervals; a method beats random if its p-value is at most 1 − level.
+        level: of both intervals; a method beats random, or loses to it, if its p-value is at most 1 − level.
         coverage_floor: a method scored on a smaller share of the samples is unranked.
 
     Returns:
@@ -72,7 +74,8 @@ def leaderboard(
         counts every sample of the group, whichever method has it. `rank`, `rank_low`, `rank_high`: among
         the ranked methods, ties averaged; the interval is of the rank over resamples. `random_p`:
         one-sided paired sign-flip test against random on common ok samples, Holm-corrected over the
-        group's methods (controls apart). `reason`: why a method is unranked. `seconds`, `forwards`,
+        group's methods (controls apart). `beats_random`, `loses_to_random`: whether that test, or the same
+        test in the other direction, is significant; null where there is nothing to test. `reason`: why a method is unranked. `seconds`, `forwards`,
         `backwards`: means per ok sample.
     """
     rows: list[Row] = []
@@ -80,7 +83,7 @@ def leaderboard(
         reasons = group.reasons(facts, coverage_floor)
         resampled = resampled_means(group.scores, resamples, seed)
         rank, rank_low, rank_high = _ranks(group, reasons, resampled, level)
-        random_p = _against_random(group, facts, seed, level)
+        random_p, worse_p = _against_random(group, facts, seed, level)
         board: list[Row] = []
         for i, method in enumerate(group.methods):
             low, high = bca(group.scores[i], resampled[i], level)
@@ -101,6 +104,7 @@ def leaderboard(
                     "circular": (method, group.metric) in facts.circular,
                     "random_p": null(random_p[i]),
                     "beats_random": None if np.isnan(random_p[i]) else bool(random_p[i] <= 1 - level),
+                    "loses_to_random": None if np.isnan(worse_p[i]) else bool(worse_p[i] <= 1 - level),
                     "ranked": reasons[i] is None,
                     "reason": reasons[i],
                     **{cost: null(group.costs[i, c]) for c, cost in enumerate(COSTS)},
@@ -122,21 +126,24 @@ def _ranks(group: Group, reasons: list[str | None], resampled: Array, level: flo
     return out[0], out[1], out[2]
 
 
-def _against_random(group: Group, facts: Facts, seed: int, level: float) -> Array:
-    p = np.full(len(group.methods), np.nan)
+def _against_random(group: Group, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
+    """Adjusted p-values of being better than random, and of being worse."""
+    better, worse = np.full((2, len(group.methods)), np.nan)
     if facts.random not in group.methods or group.metric in facts.of_model:
-        return p
+        return better, worse
     chance = group.methods.index(facts.random)
-    raw = sign_flip(
-        group.gains - group.gains[chance],
-        alternative="greater",
-        flips=flips_for(len(group.methods), level),
-        seed=seed,
-    )
-    control = np.array([facts.is_control(m) for m in group.methods])
+    gains = group.gains - group.gains[chance]
+    flips = flips_for(len(group.methods), level)
+    raw = sign_flip(gains, alternative="greater", flips=flips, seed=seed)
     raw[chance] = np.nan
-    p[control], p[~control] = holm(raw[control]), holm(raw[~control])
-    return p
+    # Only a method behind random can lose to it: every other has a p-value of at least one half.
+    behind = np.nansum(gains, axis=1) < 0
+    other = np.where(np.isnan(raw), np.nan, 1.0)
+    other[behind] = sign_flip(-gains[behind], alternative="greater", flips=flips, seed=seed)
+    control = np.array([facts.is_control(m) for m in group.methods])
+    for some in (control, ~control):
+        better[some], worse[some] = holm(raw[some]), holm(other[some])
+    return better, worse
 
 
 def not_better_than_random(board: pl.DataFrame) -> pl.DataFrame:
@@ -161,37 +168,41 @@ def not_better_than_random(board: pl.DataFrame) -> pl.DataFrame:
 def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """One row per (model, data, method) over all metrics, best mean rank first; controls are left out.
 
-    A metric that ranks fewer than two methods orders nothing and does not count.
+    A metric that ranks fewer than two methods orders nothing and does not count; nor do the metrics that
+    `facts` sets apart.
 
     Args:
         board: what `leaderboard` returned.
-        facts: directions of the metrics.
+        facts: directions of the metrics, and which are apart.
 
     Returns:
         `mean_rank`: over the metrics that rank the method. `mean_z`: mean over them of the method's mean
         score in standard deviations from the ranked methods' average, in the better direction. `wins`:
-        metrics in which no method ranks better. `metrics` of `of`: how many metrics rank the method, out
-        of those that rank any.
+        metrics in which no method ranks better; `shared`: those of them in which another ranks as well.
+        `metrics` of `of`: how many metrics rank the method, out of those that rank any.
     """
     rows: list[Row] = []
     mine = board.filter(~pl.col("control")).sort("model", "data", "metric", "method")
     for (model, data), case in groupby(mine.iter_rows(named=True), key=lambda r: (r["model"], r["data"])):
-        seen: dict[str, list[tuple[float, float, bool]]] = {}
+        seen: dict[str, list[tuple[float, float, bool, bool]]] = {}
         of = 0
         for metric, entries in groupby(case, key=lambda r: str(r["metric"])):
             everyone = list(entries)
             for entry in everyone:
                 seen.setdefault(entry["method"], [])
             ranked = [entry for entry in everyone if entry["ranked"]]
-            if len(ranked) < 2:
+            if len(ranked) < 2 or metric in facts.apart:
                 continue
             of += 1
             z = _z_scores(facts.sign(metric) * np.array([entry["mean"] for entry in ranked]))
-            best = min(entry["rank"] for entry in ranked)
+            ranks = [entry["rank"] for entry in ranked]
+            best = min(ranks)
+            several = ranks.count(best) > 1
             for entry, score in zip(ranked, z.tolist(), strict=True):
-                seen[entry["method"]].append((entry["rank"], score, entry["rank"] == best))
+                first = entry["rank"] == best
+                seen[entry["method"]].append((entry["rank"], score, first, first and several))
         for method, results in seen.items():
-            rank, score, wins = np.array(results).reshape(-1, 3).T
+            rank, score, wins, shared = np.array(results).reshape(-1, 4).T
             rows.append(
                 {
                     "model": model,
@@ -200,6 +211,7 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
                     "mean_rank": float(rank.mean()) if len(rank) else None,
                     "mean_z": float(score.mean()) if len(score) else None,
                     "wins": int(wins.sum()),
+                    "shared": int(shared.sum()),
                     "metrics": len(rank),
                     "of": of,
                 }

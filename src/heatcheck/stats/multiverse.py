@@ -14,7 +14,7 @@ import polars as pl
 
 from heatcheck.stats.agreement import kendall_tau, kendall_w
 from heatcheck.stats.intervals import resampled_means
-from heatcheck.stats.paired import flips_for, holm, sign_flip
+from heatcheck.stats.paired import flips_for, holm, sign_flip, too_few
 from heatcheck.stats.ranks import rank_of, settled
 from heatcheck.stats.table import Array, Facts, Group, groups, null
 
@@ -127,7 +127,7 @@ class Rankings:
 
     def too_few(self, level: float = 0.95) -> bool:
         """Whether there are so few samples that no method could be significantly better than random."""
-        return bool(2.0**-self.n * len(self.methods) > 1 - level)
+        return too_few(self.n, len(self.methods), level)
 
     def by_method(self) -> list[Row]:
         """Per method: where it stands over all universes, how often first, how often not better than random."""

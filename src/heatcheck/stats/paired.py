@@ -63,6 +63,16 @@ def flips_for(tests: int, level: float) -> int:
     return max(FLIPS, int(np.ceil(4 * tests / (1 - level))) - 1)
 
 
+def too_few(samples: int, tests: int, level: float = 0.95) -> bool:
+    """Whether a one-sided test on so few samples cannot be significant, whatever they say, after Holm.
+
+    Example:
+        >>> too_few(3, tests=2), too_few(8, tests=2)
+        (True, False)
+    """
+    return bool(2.0**-samples * tests > 1 - level)
+
+
 def sign_flip(
     differences: Array, *, alternative: Alternative = "two-sided", flips: int = FLIPS, seed: int = 0
 ) -> Array:

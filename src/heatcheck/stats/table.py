@@ -13,6 +13,7 @@ Row = dict[str, object]
 
 KEYS = ("model", "data", "metric")
 COSTS = ("seconds", "forwards", "backwards")
+NOT_FAITHFULNESS = ("form", "sanity")  # families that do not ask whether a map is true
 COLUMNS = ("run", "model", "data", "sample", "target", "method", "metric", "score", "status", *COSTS)
 
 
@@ -26,6 +27,7 @@ class Facts:
         circular: (method, metric) pairs in which the method asks the metric's own queries.
         random: the control that carries no information; a control even when `controls` omits it.
         of_model: metrics that measure the model: all maps score alike, so none is ranked or held against random.
+        apart: metrics that are shown and ranked, and do not count in the mean rank.
     """
 
     higher_is_better: Mapping[str, bool]
@@ -33,6 +35,7 @@ class Facts:
     circular: frozenset[tuple[str, str]] = frozenset()
     random: str = "random"
     of_model: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
 
     def is_control(self, method: str) -> bool:
         """Whether `method` is shown for comparison only."""
@@ -47,6 +50,25 @@ class Facts:
             raise ValueError(
                 f"no direction for metric {metric!r} (known: {known}); add it to Facts.higher_is_better"
             ) from None
+
+
+def apart(families: Mapping[str, str | None], of_model: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Metrics of a run that do not count in its mean rank: those of form and sanity, beside any other.
+
+    A run that has no other metric to rank by counts them all.
+
+    Args:
+        families: the family of every metric, by name.
+        of_model: metrics that rank nobody.
+
+    Example:
+        >>> sorted(apart({"sds": "deletion", "sparseness": "form", "mprt": "sanity"}))
+        ['mprt', 'sparseness']
+        >>> sorted(apart({"sparseness": "form", "mprt": "sanity"}))
+        []
+    """
+    found = frozenset(name for name, family in families.items() if family in NOT_FAITHFULNESS)
+    return found if families.keys() - found - of_model else frozenset()
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,21 @@
   // Models and metrics: one panel of each at a time.
   function showCase(index) {
     for (const panel of $$("[data-case]")) panel.hidden = panel.dataset.case !== String(index);
+    hintAtMore();
   }
+  // Tables wider than the page: a shadow where more is to come.
+  function hintAtMore() {
+    for (const box of $$(".scrollbox")) {
+      const table = $(".scroll", box);
+      const hidden = table.scrollWidth - table.clientWidth;
+      box.classList.toggle("more", hidden - table.scrollLeft > 1);
+      $(".hint", box).hidden = hidden <= 1;
+    }
+  }
+  for (const table of $$(".scrollbox .scroll")) table.addEventListener("scroll", hintAtMore, { passive: true });
+  window.addEventListener("resize", hintAtMore);
+  hintAtMore();
+
   const pick = $("#case");
   if (pick) {
     pick.addEventListener("change", () => showCase(pick.value));
