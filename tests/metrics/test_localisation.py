@@ -228,7 +228,7 @@ def test_references_that_say_nothing_are_reasons(toys, id):
     assert scores.status[0] == (
         "undefined: the mask holds nothing",
         "undefined: the mask holds everything",
-        f"skipped: {id} needs a reference 'mask', and none was given",
+        f"skipped: {id} needs a reference 'mask', and none was given (docs/references.md says how to bring one)",
         "undefined: the mask has 25 sites, the input 36",
         "ok",
     )

@@ -143,7 +143,10 @@ def test_what_has_no_ranking_is_a_status(toys):
     scores = toys.score("part_deletion", model, batch, toys.random_maps(model, batch, 1))
     few = "undefined: there are fewer than two parts, or all are worth the same to the map or the model"
     assert scores.status[0][:2] == (few, few)
-    assert scores.status[0][2] == "skipped: part_deletion needs a reference 'parts', and none was given"
+    assert (
+        scores.status[0][2]
+        == "skipped: part_deletion needs a reference 'parts', and none was given (docs/references.md says how to bring one)"
+    )
     batch = with_parts(batch)
     assert toys.score("part_deletion", model, batch, toys.maps_of(model, batch, torch.zeros(3, 6, 6))).status == (
         (few,) * 3,

@@ -129,7 +129,7 @@ def test_rationales_that_say_nothing_are_reasons(toys, id):
     assert toys.score(id, model, batch, toys.random_maps(model, batch, 1)).status[0] == (
         "undefined: the mask holds nothing",
         "undefined: the mask holds everything",
-        f"skipped: {id} needs a reference 'mask', and none was given",
+        f"skipped: {id} needs a reference 'mask', and none was given (docs/references.md says how to bring one)",
         "ok",
     )
 

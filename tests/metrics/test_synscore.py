@@ -164,7 +164,7 @@ def test_masks_that_say_nothing_are_reasons(toys):
     scores = toys.score("synscore", model, batch, toys.random_maps(model, batch, 1))
     assert scores.status[0] == (
         "undefined: the mask holds nothing",
-        "skipped: synscore needs a reference 'mask', and none was given",
+        "skipped: synscore needs a reference 'mask', and none was given (docs/references.md says how to bring one)",
         "undefined: the mask has 25 sites, the input 36",
         "ok",
     )
