@@ -75,3 +75,27 @@ def test_peers_are_those_of_methods_that_exist(monkeypatch):
         "sobol(designs=4)",
     }
     assert [u.name for u in chosen("rise", full=True)] == ["rise"]
+
+
+def test_metrics_are_compared_with_distinct_passes_and_peers(tiny):
+    told = json.loads(
+        run("metrics.py", *tiny, "--json", "--maps", "2", "--metrics", "sds, morf(steps=4), pscore, mprt")
+    )
+    sds, morf, mprt = told["rows"]
+    assert sds["forwards"] == sds["distinct"] == 2 * 16, "the clean passes are known"
+    assert morf["forwards"] == morf["distinct"] == 2 * (2 * 3 + 1)
+    assert "IDSDS" in sds["peers"] and sds["bars"].keys() >= {"P1", "P2", "P3", "P5"}
+    assert "Quantus" in {**morf["peers"], **morf["reasons"]}
+    assert mprt["forwards"] > 0 and mprt["own_ms_per_pass"] is None
+
+
+def test_the_cost_of_roads_system_is_compared_with_the_published_procedure():
+    assert "published" in run("road.py", "--size", "32", "--repeats", "1")
+
+
+def test_metric_peers_are_those_of_metrics_that_exist(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "metrics.py"))
+    known = {id for id, e in catalogue.entries("metric").items() if e.module.startswith("heatcheck.")}
+    assert set(script["PEERS"]) <= known
+    assert {u.id for u in script["chosen"](None, full=False)} == known - {"pscore", "m4_overall"}
