@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 import heatcheck as hc
+from heatcheck.core.types import Batch, Inputs, Streams
 from heatcheck.data.load import load_data
-from heatcheck.engine.numerics import SIZES, Numerics, measure, tune_allocator
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.task import first_line
-from heatcheck.types import Batch, Inputs, Streams
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.numerics import SIZES, Numerics, measure, tune_allocator
+from heatcheck.run.task import first_line
 
 clock = time.process_time
 """Seconds of the processor, not of the wall: with one thread, what others do to the machine counts less."""
@@ -53,7 +53,7 @@ class Stage:
         numerics: the micro-batches that are best for the model.
     """
 
-    model: hc.Explained
+    model: hc.Model
     batch: Batch
     numerics: Numerics
 
@@ -93,7 +93,7 @@ class Bare:
         return (forwards - backwards) * self.forward + backwards * self.backward
 
 
-def measure_bare(model: hc.Explained, x: Inputs, numerics: Numerics, calls: int = 2) -> Bare:
+def measure_bare(model: hc.Model, x: Inputs, numerics: Numerics, calls: int = 2) -> Bare:
     """Time bare passes at the micro-batches that the probe uses; the first call of each kind is not counted."""
     forward = _seconds(lambda: _forward(model, x, numerics.forward), calls) / numerics.forward
     backward = forward
@@ -114,12 +114,12 @@ def _rows(x: Inputs, size: int) -> Inputs:
     return x.take(torch.zeros(size, dtype=torch.long))
 
 
-def _forward(model: hc.Explained, x: Inputs, size: int) -> None:
+def _forward(model: hc.Model, x: Inputs, size: int) -> None:
     with torch.inference_mode():
         model.logits(_rows(x, size))
 
 
-def _backward(model: hc.Explained, x: Inputs, size: int) -> None:
+def _backward(model: hc.Model, x: Inputs, size: int) -> None:
     rows = _rows(x, size)
     leaf = model.domain.leaf(rows).detach().requires_grad_()
     torch.autograd.grad(model.logits(model.domain.with_leaf(rows, leaf))[:, 0].sum(), leaf)

@@ -19,12 +19,15 @@ from rich.console import Console
 from rich.table import Table
 
 import heatcheck as hc
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape, forecast
-from heatcheck.engine.probe import Probe
-from heatcheck.engine.run import Options, prepare
-from heatcheck.engine.task import Work, run_chunk
+from heatcheck.core import catalogue
 from heatcheck.metrics.base import Maps
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
+from heatcheck.run.forecast import forecast
+from heatcheck.run.runtime import Options
+from heatcheck.run.setup import prepare
+from heatcheck.run.task import run_chunk
+from heatcheck.run.work import Work
 from metrics import Bench
 
 MAPS = 8
@@ -87,7 +90,7 @@ def main() -> None:
     grids: list[tuple[str, Work]] = [
         (m.label, Work((m,), ()))
         for m in part.work.methods
-        if m.unit.passes(Shape(part.model.domain, x, part.model))[0] >= 8
+        if m.component.passes(Shape(part.model.domain, x, part.model))[0] >= 8
     ]
     controls = tuple(methods[n] for n in ("random", "sobel", "center", "constant") if n in methods)
     grids += [(f"{k.label} × {len(controls)} maps", Work(controls, (k,))) for k in part.work.metrics]

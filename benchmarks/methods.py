@@ -21,13 +21,14 @@ from rich.console import Console
 from rich.table import Table
 
 import heatcheck as hc
-from heatcheck import catalogue
-from heatcheck.engine.plan import passes_of
-from heatcheck.engine.probe import Probe, Spent
-from heatcheck.engine.task import first_line
+from heatcheck.core import catalogue
+from heatcheck.core.spec import split
+from heatcheck.core.types import OK, Batch, NotApplicable
 from heatcheck.methods.base import Method
-from heatcheck.spec import split
-from heatcheck.types import OK, Batch, NotApplicable
+from heatcheck.probe.asks import passes_of
+from heatcheck.probe.calls import Spent
+from heatcheck.probe.probe import Probe
+from heatcheck.run.task import first_line
 
 FEWER = {"samples": 64, "designs": 4}
 """What is drawn without `--full`."""

@@ -13,9 +13,9 @@ from scipy import stats
 from torch import Tensor, nn
 
 import heatcheck as hc
-from heatcheck.engine.numerics import Numerics
+from heatcheck.core.types import Batch
 from heatcheck.metrics.base import Maps, Metric
-from heatcheck.types import Batch
+from heatcheck.probe.numerics import Numerics
 
 Rate = Callable[[], object]
 
@@ -33,7 +33,7 @@ class Task:
         numerics: the micro-batches that are best for us.
     """
 
-    model: hc.Explained
+    model: hc.Model
     network: nn.Module
     batch: Batch
     maps: Maps
@@ -81,12 +81,12 @@ LOCALISE = {"PointingGame", "RelevanceMassAccuracy", "RelevanceRankAccuracy", "A
 
 def flipping(task: Task) -> dict[str, object]:
     sites = task.x[0, 0].numel()
-    return {"features_in_step": max(1, sites // task.unit.params()["steps"]), "perturb_baseline": "black"}
+    return {"features_in_step": max(1, sites // task.component.params()["steps"]), "perturb_baseline": "black"}
 
 
 def subsets(task: Task) -> dict[str, object]:
     sites = task.x[0, 0].numel()
-    return {"nr_runs": task.unit.params()["samples"], "subset_size": sites // 10, "return_aggregate": False}
+    return {"nr_runs": task.component.params()["samples"], "subset_size": sites // 10, "return_aggregate": False}
 
 
 # -- Captum ----------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def captum_infidelity(task: Task) -> Rate:
     from captum.metrics import infidelity
 
     windows = task.model.domain.windows(task.batch.x)
-    n = min(task.unit.params()["samples"] or windows.box.shape[1], windows.box.shape[1])
+    n = min(task.component.params()["samples"] or windows.box.shape[1], windows.box.shape[1])
     size = max(len(task.x), task.numerics.forward)
 
     def perturb(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +144,7 @@ def grad_cam_road(task: Task) -> Rate:
 
 def single_deletion(task: Task) -> Rate:
     """IDSDS's loop: for each method, each cell of the batch set to zero and asked."""
-    units = task.model.domain.units(task.unit.params()["units"], task.batch.x)
+    units = task.model.domain.units(task.component.params()["units"], task.batch.x)
     where = units.index.reshape(len(task.x), 1, *task.x.shape[-2:])
 
     def run() -> None:
@@ -165,7 +165,7 @@ def single_deletion(task: Task) -> Rate:
 
 def incremental_deletion(task: Task) -> Rate:
     """IDSDS's loop: the map is sorted again at every step, and the batch asked."""
-    steps, n = task.unit.params()["steps"], task.x[0, 0].numel()
+    steps, n = task.component.params()["steps"], task.x[0, 0].numel()
 
     def run() -> None:
         for heat in task.heat:
@@ -180,7 +180,7 @@ def incremental_deletion(task: Task) -> Rate:
 
 def causal_metric(task: Task) -> Rate:
     """RISE's loop: one picture after another, a few more of its pixels exchanged before each question."""
-    steps, n = task.unit.params()["steps"], task.x[0, 0].numel()
+    steps, n = task.component.params()["steps"], task.x[0, 0].numel()
 
     def run() -> None:
         for heat in task.heat:

@@ -24,15 +24,17 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
-from heatcheck.engine.plan import CLEAN, forecast
-from heatcheck.engine.probe import Probe, Spent
-from heatcheck.engine.task import Named, first_line
+from heatcheck.core import catalogue
+from heatcheck.core.spec import split
+from heatcheck.core.types import Attribution, Batch, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.metrics.base import Maps, Metric
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import split
-from heatcheck.types import Attribution, Batch, NotApplicable
+from heatcheck.models.base import TorchModel
+from heatcheck.probe.asks import CLEAN
+from heatcheck.probe.calls import Spent
+from heatcheck.probe.probe import Probe
+from heatcheck.run.forecast import forecast
+from heatcheck.run.task import Named, first_line
 
 FEWER = {"steps": 16, "samples": 32, "layers": 2}
 """What is asked without `--full`."""
@@ -115,11 +117,11 @@ class Bench(Stage):
         domain = self.model.domain
         known = {"mean": domain.mean, "std": domain.std} if isinstance(domain, ImageDomain) else {}
         nothing = replace(self.batch, target=self.batch.target % 10, label=self.batch.label % 10)
-        return replace(self, model=TorchExplained(Free(), "free", ImageDomain(**known)), batch=nothing)
+        return replace(self, model=TorchModel(Free(), "free", ImageDomain(**known)), batch=nothing)
 
     def maps(self, unit: Metric) -> Maps:
         """Random maps, smooth like real ones; or those of a method where the metric explains again."""
-        if "method" in unit.facts["needs"] or unit.again(self.shape(0)):
+        if "method" in unit.facts["needs"] or unit.reexplanation_count(self.shape(0)):
             method = catalogue.build("method", EXPLAINED).resolve(self.model.domain)
             made = method(Probe(self.model, self.numerics), self.batch)
             return Maps([made] * self.count, self.model.domain, self.batch, [method] * self.count)
@@ -142,7 +144,7 @@ class Bench(Stage):
             shape = self.shape(i)
             asks = set().union(*(unit.asks(shape, f"map {j}") for j in range(len(maps)))) - {CLEAN}
             own = forecast([Named("", method, "")], [], shape).forwards - 1
-            total += len(asks) + len(maps) * (unit.passes(shape)[0] + unit.again(shape) * max(1, own))
+            total += len(asks) + len(maps) * (unit.passes(shape)[0] + unit.reexplanation_count(shape) * max(1, own))
         return total
 
     def rate(self, unit: Metric, repeats: int, patience: float) -> Row:
@@ -180,7 +182,7 @@ class Bench(Stage):
         row.seconds.append(1000 * took / len(maps) / len(self.batch))
         if spent.forwards:
             row.overheads.append(took / bare.seconds(spent.forwards, spent.backwards))
-        if spent.forwards and unit.facts["needs"] == () and unit.again(self.shape(0)) == 0:
+        if spent.forwards and unit.facts["needs"] == () and unit.reexplanation_count(self.shape(0)) == 0:
             free = self.free()
             mine, passes = free.ours(unit, random_maps(free.batch, free.model.domain, self.count))
             row.own.append(1000 * mine / passes.forwards)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import heatcheck as hc
+from heatcheck.core.types import Batch
 from heatcheck.domain.image import superpixels
-from heatcheck.engine.numerics import Numerics
 from heatcheck.methods.base import Method
-from heatcheck.types import Batch
+from heatcheck.probe.numerics import Numerics
 
 Explain = Callable[[], object]
 
@@ -35,7 +35,7 @@ class Task:
         numerics: the micro-batches that are best for us.
     """
 
-    model: hc.Explained
+    model: hc.Model
     network: nn.Module
     batch: Batch
     unit: Method
@@ -54,7 +54,7 @@ class Task:
     @property
     def layer(self) -> str:
         """The layer that our CAMs look at."""
-        chosen = self.unit.params().get("layer", "auto")
+        chosen = self.component.params().get("layer", "auto")
         return self.model.layers(self.batch.x)[-1].name if chosen == "auto" else chosen
 
     @property
@@ -64,11 +64,11 @@ class Task:
 
     def segments(self) -> Tensor:
         """The unit of each pixel, found anew."""
-        units = self.model.domain.units(self.unit.params()["units"], self.batch.x)
+        units = self.model.domain.units(self.component.params()["units"], self.batch.x)
         return units.slot.reshape(len(self.x), 1, *self.x.shape[-2:])
 
 
-def as_torch_comes(model: hc.Explained) -> nn.Module:
+def as_torch_comes(model: hc.Model) -> nn.Module:
     """A copy of the network without what we do for speed."""
     return copy.deepcopy(model.module()).to(memory_format=torch.contiguous_format).requires_grad_()
 
@@ -93,7 +93,7 @@ def captum_ig(task: Task) -> Explain:
 
     size = max(len(task.x), task.numerics.backward)
     call = IntegratedGradients(task.network).attribute
-    return lambda: call(task.x, target=task.target, n_steps=task.unit.steps, internal_batch_size=size)
+    return lambda: call(task.x, target=task.target, n_steps=task.component.steps, internal_batch_size=size)
 
 
 def captum_noise(kind: str) -> Callable[[Task], Explain]:
@@ -104,7 +104,7 @@ def captum_noise(kind: str) -> Callable[[Task], Explain]:
 
         call = NoiseTunnel(Saliency(task.network)).attribute
         size = max(1, task.numerics.backward // len(task.x))
-        options = {"nt_samples": task.unit.samples, "nt_samples_batch_size": size, "stdevs": 0.5}
+        options = {"nt_samples": task.component.samples, "nt_samples_batch_size": size, "stdevs": 0.5}
         return lambda: call(task.x, nt_type=kind, target=task.target, abs=False, **options)
 
     return make
@@ -114,7 +114,7 @@ def captum_gradient_shap(task: Task) -> Explain:
     from captum.attr import GradientShap
 
     call, nothing = GradientShap(task.network).attribute, torch.zeros_like(task.x[:1])
-    return lambda: call(task.x, baselines=nothing, target=task.target, n_samples=task.unit.samples)
+    return lambda: call(task.x, baselines=nothing, target=task.target, n_samples=task.component.samples)
 
 
 def captum_guided_grad_cam(task: Task) -> Explain:
@@ -164,7 +164,7 @@ def captum_surrogate(name: str) -> Callable[[Task], Explain]:
                     x[None],
                     target=int(target),
                     feature_mask=segments[None],
-                    n_samples=task.unit.samples,
+                    n_samples=task.component.samples,
                     perturbations_per_eval=task.numerics.forward,
                 )
 
@@ -186,7 +186,7 @@ def torchcam(name: str, **options: object) -> Callable[[Task], Explain]:
         if name == "ScoreCAM":
             options["batch_size"] = task.numerics.forward
         if name == "SmoothGradCAMpp":
-            options.update(num_samples=task.unit.samples, std=task.unit.sigma)
+            options.update(num_samples=task.component.samples, std=task.component.sigma)
 
         def run() -> None:
             with cls(task.network, target_layer=task.layer, **options) as cam:
@@ -204,7 +204,7 @@ def rise(task: Task) -> Explain:
     """The authors' procedure: one set of masks for all pictures, made beforehand; every masked picture in memory."""
     from skimage.transform import resize
 
-    unit, (h, w) = task.unit, task.x.shape[-2:]
+    unit, (h, w) = task.component, task.x.shape[-2:]
     rng = np.random.default_rng(0)
     step = [-(-side // unit.grid) for side in (h, w)]
     masks = np.empty((unit.samples, 1, h, w), dtype=np.float32)
@@ -234,7 +234,7 @@ def lime(task: Task) -> Explain:
 
     lime_image.tqdm = lambda rows, **_: rows  # no progress bars
     explainer = lime_image.LimeImageExplainer(random_state=0)
-    kind, _, n = task.unit.units.partition("(")
+    kind, _, n = task.component.units.partition("(")
     segment = partial(superpixels, kind, int(n.rstrip(")") or 50))
 
     def predict(pictures: np.ndarray) -> np.ndarray:
@@ -250,7 +250,7 @@ def lime(task: Task) -> Explain:
                 labels=(int(target),),
                 top_labels=None,
                 num_features=100_000,
-                num_samples=task.unit.samples,
+                num_samples=task.component.samples,
                 batch_size=task.numerics.forward,
                 segmentation_fn=lambda _, rgb=rgb: segment(rgb).numpy(),
             )
@@ -279,7 +279,7 @@ PEERS: dict[str, dict[str, Callable[[Task], Explain]]] = {
     "score_cam": {"torchcam": torchcam("ScoreCAM")},
     "occlusion": {"captum": captum_ablation("FeatureAblation")},
     "feature_ablation": {"captum": captum_ablation("FeatureAblation")},
-    "shapley_sampling": {"captum": captum_ablation("ShapleyValueSampling", lambda task: 2 * task.unit.samples)},
+    "shapley_sampling": {"captum": captum_ablation("ShapleyValueSampling", lambda task: 2 * task.component.samples)},
     "kernel_shap": {"captum": captum_surrogate("KernelShap")},
     "lime": {"captum": captum_surrogate("Lime"), "lime": lime},
     "rise": {"RISE": rise},

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from heatcheck import catalogue
-from heatcheck.catalogue import METRIC_FAMILIES, Entry
+from heatcheck.core import catalogue
+from heatcheck.core.catalogue import METRIC_FAMILIES, Entry
 
 METRICS = """# Metrics
 

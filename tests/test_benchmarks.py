@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
 from heatcheck.models.vision_shim import load_timm
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -21,7 +21,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Options that name a tiny network with random weights and two small pictures."""
+    """Runtime that name a tiny network with random weights and two small pictures."""
     folder = tmp_path_factory.mktemp("bench")
     with torch.random.fork_rng():
         torch.manual_seed(0)

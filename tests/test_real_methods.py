@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 import heatcheck as hc
-from heatcheck import catalogue
-from heatcheck.engine.probe import Masks
-from heatcheck.models.base import Explained, TorchExplained
+from heatcheck.core import catalogue
+from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, Streams, digest_of_tensor
+from heatcheck.models.base import Model, TorchModel
 from heatcheck.models.vision_shim import load_torchvision
+from heatcheck.probe.deletions import Masks
 from heatcheck.testing.scenes import probe_for
 from heatcheck.testing.watch import state_of
-from heatcheck.types import OK, Attribution, Batch, Inputs, NotApplicable, Streams, digest_of_tensor
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ class Scene:
     """
 
     id: str
-    model: Explained
+    model: Model
     three: Batch
 
     def explain(self, spec: str, batch: Batch | None = None) -> Attribution:
@@ -93,7 +93,7 @@ def spec_of(id: str, network: str) -> str:
     return f"{id}({told})" if told else id
 
 
-def load(id: str, shared: Path | None, **how: object) -> Explained:
+def load(id: str, shared: Path | None, **how: object) -> Model:
     """A network of `NETWORKS`; those that do not come with pip need the shared folder."""
     if id not in FILES:
         return hc.load_model(id, **how)
@@ -108,7 +108,7 @@ def batch_for(pictures: Inputs, targets: torch.Tensor) -> Batch:
     return Batch(pictures, targets, targets.clone(), Streams(0, digests))
 
 
-def pictures_for(model: Explained, n: int) -> Inputs:
+def pictures_for(model: Model, n: int) -> Inputs:
     samples = [s for s in hc.load_data("images") if s.label is not None][:n]
     return Inputs.cat([model.encode(s) for s in samples])
 
@@ -210,7 +210,7 @@ class Pair:
         torch.testing.assert_close(ours, known, rtol=0, atol=tolerance * float(known.abs().max()))
 
 
-def pair_of(id: str, model: Explained, change=lambda net: net) -> Pair:
+def pair_of(id: str, model: Model, change=lambda net: net) -> Pair:
     """A pair with nothing in place, because hooks do not bear it, and whatever else is to be changed."""
     net = copy.deepcopy(model.module()).double()
     for part in net.modules():
@@ -220,7 +220,7 @@ def pair_of(id: str, model: Explained, change=lambda net: net) -> Pair:
     x = Inputs({"pixels": pictures_for(model, 1)["pixels"].double()})
     with torch.inference_mode():
         target = net(x["pixels"]).argmax(1).clone()
-    return Pair(Scene(id, TorchExplained(net, id, model.domain), batch_for(x, target)), net)
+    return Pair(Scene(id, TorchModel(net, id, model.domain), batch_for(x, target)), net)
 
 
 @pytest.fixture(scope="module", params=list(FILES))

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 import heatcheck as hc
-from heatcheck import catalogue, stats
-from heatcheck.engine.result import Result
+from heatcheck import stats
+from heatcheck.api.result import Result
+from heatcheck.core import catalogue
 
 pytestmark = pytest.mark.slow
 

@@ -12,15 +12,17 @@ import torch
 from scipy import stats
 
 import heatcheck as hc
-from heatcheck.engine.plan import Shape, forecast
-from heatcheck.engine.run import Options, prepare
-from heatcheck.engine.task import run_chunk
+from heatcheck.probe.asks import Shape
+from heatcheck.run.forecast import forecast
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.setup import prepare
+from heatcheck.run.task import run_chunk
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def lite0() -> hc.Explained:
+def lite0() -> hc.Model:
     torch.set_num_threads(1)
     return hc.load_model("efficientnet_lite0")
 
@@ -118,7 +120,7 @@ def test_the_real_model_is_bit_equal_whatever_stands_beside(lite0):
     bench = hc.Benchmark(
         models=lite0, data=samples, profile="quick", methods=["saliency", "grad_cam", "random"], metrics=["sds", "morf"]
     )
-    part = prepare(bench.setup(), Options(batch=4), None)[0]
+    part = prepare(bench.setup(), Runtime(batch=4), None)[0]
 
     def scores(order, work):
         chunk = run_chunk(part.model, part.numerics, [samples[i] for i in order], work)
@@ -135,7 +137,7 @@ def test_the_real_model_is_bit_equal_whatever_stands_beside(lite0):
 def test_the_plan_of_the_default_run_is_exact_but_for_equal_orderings(lite0):
     """Occlusion and the oracle order pixels alike, so one of them asks nothing under the curves."""
     samples = hc.load_data("images", samples=1)
-    part = prepare(hc.Benchmark(models=lite0, data=samples, profile="quick").setup(), Options(batch=16), None)[0]
+    part = prepare(hc.Benchmark(models=lite0, data=samples, profile="quick").setup(), Runtime(batch=16), None)[0]
     shape = Shape(part.model.domain, part.model.encode(samples[0]))
     told = forecast(part.work.methods, part.work.metrics, shape)
     others = [m for m in part.work.methods if m.label != "oracle"]

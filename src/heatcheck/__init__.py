@@ -13,66 +13,75 @@ scores = hc.score(model, x, heat, metric="sds")
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from heatcheck.core.version import __version__
 
 if TYPE_CHECKING:
-    from heatcheck.api import Benchmark, compare_fills, explain, multiverse, score
+    from heatcheck.api.benchmark import Benchmark
+    from heatcheck.api.explain import explain, score
+    from heatcheck.api.fills import compare_fills
+    from heatcheck.api.multiverse import Multiverse, multiverse
+    from heatcheck.api.result import Result
+    from heatcheck.api.study import Study
+    from heatcheck.core.types import Attribution, Batch, HeatcheckError, NotApplicable, Scores
     from heatcheck.data.base import Dataset
     from heatcheck.data.load import load_data
-    from heatcheck.engine.result import Result
     from heatcheck.fills.base import Fill, fill
     from heatcheck.methods.base import Method, method
     from heatcheck.metrics.base import Maps, Metric, metric
-    from heatcheck.models.base import Explained
-    from heatcheck.models.load import load_model
+    from heatcheck.models.base import Model
     from heatcheck.models.preprocess import Preprocess
-    from heatcheck.study import Study
-    from heatcheck.types import Attribution, Batch, HeatcheckError, NotApplicable, Scores
-    from heatcheck.universes import Multiverse
+    from heatcheck.run.runtime import Runtime
+    from heatcheck.training.defaults import load_model
+
+    Explained = Model
 
 _WHERE = {
-    "Attribution": "types",
-    "Batch": "types",
-    "Benchmark": "api",
+    "Attribution": "core.types",
+    "Batch": "core.types",
+    "Benchmark": "api.benchmark",
     "Dataset": "data.base",
-    "Explained": "models.base",
+    "Explained": "models.base:Model",
     "Fill": "fills.base",
-    "HeatcheckError": "types",
+    "HeatcheckError": "core.types",
     "Maps": "metrics.base",
     "Method": "methods.base",
     "Metric": "metrics.base",
-    "Multiverse": "universes",
-    "NotApplicable": "types",
+    "Model": "models.base",
+    "Multiverse": "api.multiverse",
+    "NotApplicable": "core.types",
     "Preprocess": "models.preprocess",
-    "Result": "engine.result",
-    "Scores": "types",
-    "Study": "study",
-    "compare_fills": "api",
-    "explain": "api",
+    "Result": "api.result",
+    "Runtime": "run.runtime",
+    "Scores": "core.types",
+    "Study": "api.study",
+    "compare_fills": "api.fills",
+    "explain": "api.explain",
     "fill": "fills.base",
     "load_data": "data.load",
-    "load_model": "models.load",
+    "load_model": "training.defaults",
     "method": "methods.base",
     "metric": "metrics.base",
-    "multiverse": "api",
-    "score": "api",
+    "multiverse": "api.multiverse",
+    "score": "api.explain",
 }
+"""Where each public name is defined; `Explained` is what `Model` was called before."""
 
 __all__ = [
     "Attribution",
     "Batch",
     "Benchmark",
     "Dataset",
-    "Explained",
     "Fill",
     "HeatcheckError",
     "Maps",
     "Method",
     "Metric",
+    "Model",
     "Multiverse",
     "NotApplicable",
     "Preprocess",
     "Result",
+    "Runtime",
     "Scores",
     "Study",
     "__version__",
@@ -91,7 +100,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'heatcheck' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"heatcheck.{_WHERE[name]}"), name)
+    module, _, original = _WHERE[name].partition(":")
+    value = getattr(importlib.import_module(f"heatcheck.{module}"), original or name)
     globals()[name] = value
     return value
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
 from heatcheck.data import Dataset, load_data, sources
-from heatcheck.types import HeatcheckError, Modality, Sample, digest_of
 
 
 def dataset(n: int = 20, prefix: str = "s") -> Dataset:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data import imagenet_classes, imagenet_wnids, load_data
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import VisionExplained
-from heatcheck.types import HeatcheckError, Modality
+from heatcheck.models.vision import VisionModel
 
 
 def test_pictures() -> None:
@@ -85,7 +85,7 @@ def test_every_picture_has_boxes_and_many_have_parts() -> None:
 
 @pytest.mark.parametrize("resize", [224, 256])
 def test_references_of_pictures_survive_the_usual_crop(resize: int) -> None:
-    model = VisionExplained(nn.Flatten(), "m", preprocess=Preprocess(mean=(0, 0, 0), std=(1, 1, 1), resize=resize))
+    model = VisionModel(nn.Flatten(), "m", preprocess=Preprocess(mean=(0, 0, 0), std=(1, 1, 1), resize=resize))
     for sample in load_data("images"):
         seen = model.references(sample, model.encode(sample))
         assert 0.005 < seen["mask"].float().mean() < 0.98, sample.name

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data import load_data
 from heatcheck.data.eraser import token_spans
-from heatcheck.types import HeatcheckError, Modality
 
 MUTANTS = (
     ("data/eraser.py", "places[end - 1][1]", "places[end - 1][0] + 1"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data import imagenet_classes, imagenet_wnids, load_data
-from heatcheck.types import HeatcheckError, Modality
 
 SHARED = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2].parent / "shared"))
 

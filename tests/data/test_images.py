@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data import decode_image, load_data
 from heatcheck.data.images import MAX_PIXELS, MIN_SIDE, picture_sample
-from heatcheck.types import HeatcheckError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
 

@@ -9,9 +9,9 @@ from PIL import Image
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
+from heatcheck.core.types import HeatcheckError, Modality, digest_of_tensor
 from heatcheck.data import load_data, sources
 from heatcheck.data.catalogue import split_spec
-from heatcheck.types import HeatcheckError, Modality, digest_of_tensor
 
 
 def picture(colour: str = "red") -> Image.Image:

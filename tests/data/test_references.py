@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data import load_data
 from heatcheck.data.images import picture_sample
 from heatcheck.data.references import picture_with, plain, region, spans_of, text_with
 from heatcheck.data.texts import text_sample
-from heatcheck.engine.task import context_of
-from heatcheck.types import HeatcheckError, Sample
+from heatcheck.run.task import context_of
 
 SIZE = (12, 9)
 MUTANTS = (

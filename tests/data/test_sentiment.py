@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from heatcheck.core.types import HeatcheckError, digest_of
 from heatcheck.data import corpus
 from heatcheck.data.sentiment import LEXICON, split_of
-from heatcheck.types import HeatcheckError, digest_of
 
 WORDS = [{w for slot in LEXICON.values() for w in slot[label]} for label in (0, 1)]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data import load_data, region
-from heatcheck.types import HeatcheckError
 
 MUTANTS = (
     ("data/sidecars.py", "labels.read(written)[0] == label", "labels.read(written)[0] != label"),

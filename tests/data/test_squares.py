@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data import load_data, region
 from heatcheck.data.squares import place
-from heatcheck.types import HeatcheckError
 
 MUTANTS = (
     ("data/squares.py", "at % LATTICE * 328 // 100, at // LATTICE * 328 // 100", "at // LATTICE * 3, at % LATTICE * 3"),

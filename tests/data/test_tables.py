@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from heatcheck.core.types import HeatcheckError, Modality, digest_of
 from heatcheck.data import load_data
-from heatcheck.types import HeatcheckError, Modality, digest_of
 
 SHARED = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2].parent / "shared"))
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data import load_data, region
 from heatcheck.data.references import size_of
-from heatcheck.types import HeatcheckError
 
 MUTANTS = (
     ("data/yolo.py", "main = max(sorted(areas), key=areas.__getitem__)", "main = min(sorted(areas))"),

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain, grid_cells, superpixels
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 DOMAIN = ImageDomain(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.testing import bag_of_words, toy_batch
 from heatcheck.testing.models import CLS, FIRST_WORD, PAD, SEP, text_inputs
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 MODEL = bag_of_words()
 DOMAIN = MODEL.domain

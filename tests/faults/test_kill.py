@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heatcheck.engine.result import Result
+from heatcheck.api.result import Result
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 KILLS = 20

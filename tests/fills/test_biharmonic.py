@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.ndimage import laplace
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.fills import biharmonic
 from heatcheck.testing import additive, toy_batch
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 MUTANTS = (
     ("fills/biharmonic.py", "np.where(hole[..., None], 0.0, planes(domain, x))", "planes(domain, x).round(1)"),

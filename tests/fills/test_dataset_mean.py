@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
-from heatcheck.spec import SpecError
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.testing import additive, toy_batch
-from heatcheck.types import NotApplicable
 
 MUTANTS = (
     ("fills/dataset_mean.py", "low + colour * (high - low)", "colour * (high - low)"),

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.painting import PAINTINGS
 from heatcheck.models.vision_shim import load_transformers
-from heatcheck.spec import SpecError
 from heatcheck.testing import linear, toy_batch
 from heatcheck.testing.watch import global_randomness
-from heatcheck.types import HeatcheckError, NotApplicable
 
 MUTANTS = (
     ("fills/diffusion.py", "np.where(hole, 255, 0)", "np.where(hole, 0, 255)"),

@@ -8,13 +8,13 @@ import pytest
 import torch
 from scipy import ndimage
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
-from heatcheck.spec import SpecError
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.testing import additive, one_head_attention, probe_for, toy_batch
 from heatcheck.testing.models import CLS, FIRST_WORD, MASK, PAD, SEP, UNK, text_inputs
 from heatcheck.testing.scenes import batch_of
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 IMAGE, TEXT = additive((3, 16, 16)), one_head_attention()
 MODELS = {"image": IMAGE, "text": TEXT}
@@ -193,7 +193,7 @@ def test_shared_noise_is_one_draw_for_all_samples(id):
     noise = full_of(f"{id}(shared=true)", IMAGE, batch)["pixels"]
     assert torch.equal(noise, noise[:1].expand_as(noise)) and noise.std() > 0.5
     assert torch.equal(full_of(f"{id}(shared=true)", IMAGE, batch.take([2]))["pixels"], noise[:1])
-    for other in (replace(batch.streams, seed=1), batch.streams.apart("method")):
+    for other in (replace(batch.streams, seed=1), batch.streams.derive("method")):
         assert not torch.equal(full_of(f"{id}(shared=true)", IMAGE, replace(batch, streams=other))["pixels"], noise)
     assert not torch.equal(full_of(id, IMAGE, batch)["pixels"][:1], noise[:1])
 

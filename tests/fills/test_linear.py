@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.linear import dissected, neighbour_means
-from heatcheck.spec import SpecError
 from heatcheck.testing import additive, probe_for, toy_batch
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 MUTANTS = (
     ("fills/linear.py", "BESIDE, ACROSS = 1 / 6, 1 / 12", "BESIDE, ACROSS = 1 / 8, 1 / 8"),
@@ -188,7 +188,7 @@ def test_neighbours_order_and_batch_change_no_bit():
 
 
 def test_the_probe_hands_each_row_its_own_noise():
-    from heatcheck.engine.probe import Masks
+    from heatcheck.probe.deletions import Masks
 
     batch = toy_batch(TOY, 3)
     rng = torch.Generator().manual_seed(1)

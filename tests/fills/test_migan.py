@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.painting import PAINTINGS
 from heatcheck.testing import additive, toy_batch
-from heatcheck.types import HeatcheckError, NotApplicable
 
 MUTANTS = (("fills/migan.py", "np.where(hole, 0, 255)", "np.where(hole, 255, 0)"),)
 MODEL = additive((3, 16, 16))

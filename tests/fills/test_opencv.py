@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.fills import opencv
-from heatcheck.spec import SpecError
 from heatcheck.testing import additive, toy_batch
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 cv2 = pytest.importorskip("cv2")
 

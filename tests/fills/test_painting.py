@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
+from heatcheck.core import catalogue
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.fills import painting
 from heatcheck.fills.base import fill
 from heatcheck.fills.painting import PAINTINGS, Painter, Paintings, covered
 from heatcheck.testing import additive, probe_for, toy_batch
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable
 
 MUTANTS = (
     ("fills/painting.py", "torch.where(kept, pixels, back)", "back"),

@@ -2,10 +2,10 @@
 
 import torch
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import Inputs
 from heatcheck.testing.models import additive
 from heatcheck.testing.scenes import toy_batch
-from heatcheck.types import Inputs
 
 TOY = additive((3, 16, 16))
 

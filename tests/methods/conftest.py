@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import Batch, Inputs, Streams, digest_of_tensor
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchExplained
+from heatcheck.models.base import TorchModel
 from heatcheck.testing.models import fill_weights
 from heatcheck.testing.scenes import probe_for
-from heatcheck.types import Batch, Inputs, Streams, digest_of_tensor
 
 
 def network(seed=0, *, act=nn.Tanh, classes=3, side=8, dtype=torch.float64):
@@ -35,7 +35,7 @@ def batch(x, target=None, seed=0):
 
 
 def wrap(net):
-    return TorchExplained(net, "net", ImageDomain())
+    return TorchModel(net, "net", ImageDomain())
 
 
 def explain(spec, model, samples, *, forward=4, backward=4):

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.attention import carried, class_rows
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import gap_linear, one_head_attention, tiny_vit
 from heatcheck.testing.scenes import toy_batch
 from heatcheck.testing.watch import state_of
-from heatcheck.types import NotApplicable
 
 METHODS = ("rollout", "generic_attribution", "attention_grad_cam", "legrad")
 EXACT = {"rtol": 1e-9, "atol": 1e-14}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.spec import SpecError
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.testing.models import bag_of_words, fill_weights
 from heatcheck.testing.scenes import toy_batch
 
@@ -55,7 +55,7 @@ def slow_linear(weight, bias, x, r):
 
 
 def slow_norm(norm, x, r):
-    """Layer norm: a scale and a shift behind a matrix that takes the mean away, over a constant deviation."""
+    """AffineLayer norm: a scale and a shift behind a matrix that takes the mean away, over a constant deviation."""
     size = x.shape[-1]
     centre = (torch.eye(size, dtype=x.dtype) - 1 / size) / (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()[
         :, None

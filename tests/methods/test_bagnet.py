@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 
 import heatcheck as hc
-from heatcheck.engine.numerics import Numerics
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.bagnet import BagNetEvidence
 from heatcheck.models.architectures.bagnet import BagNet
+from heatcheck.probe.numerics import Numerics
+from heatcheck.probe.probe import Probe
 from heatcheck.testing.models import bagnet, fill_weights, gap_linear
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 WIDE = {9: (True, True, False, False), 17: (True, True, True, False), 33: (True, True, True, True)}
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.base import eraser, method
-from heatcheck.models.base import CallableExplained
-from heatcheck.spec import SpecError
+from heatcheck.models.base import CallableModel
+from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.testing.models import bag_of_words, fill_weights, gap_linear, linear, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 WRAPPED = [
     "smoothgrad(of=occlusion, samples=3)",
@@ -135,14 +135,14 @@ def test_where_a_method_does_not_exist_it_says_why_and_what_to_try(id):
 
 @pytest.mark.parametrize("id", ["saliency", "integrated_gradients", "grad_cam", "smoothgrad"])
 def test_black_boxes_have_no_gradients(id, lab):
-    box = CallableExplained(lambda x: x.flatten(1)[:, :3], "box", lab.wrap(nn.Identity()).domain)
+    box = CallableModel(lambda x: x.flatten(1)[:, :3], "box", lab.wrap(nn.Identity()).domain)
     with pytest.raises(NotApplicable, match="black box"):
         lab.explain(id, box, lab.batch(lab.pictures(1, dtype=torch.float32)))
 
 
 @pytest.mark.parametrize("spec", ["occlusion", "rise(samples=9)", "lime(samples=9)", "smoothgrad(of=occlusion)"])
 def test_black_boxes_can_be_asked(spec, lab):
-    box = CallableExplained(lambda x: x.flatten(1)[:, :3], "box", lab.wrap(nn.Identity()).domain)
+    box = CallableModel(lambda x: x.flatten(1)[:, :3], "box", lab.wrap(nn.Identity()).domain)
     unit = catalogue.build("method", spec)
     assert unit.uses == ()
     assert lab.explain(unit, box, lab.batch(lab.pictures(1, dtype=torch.float32))).status == ("ok",)

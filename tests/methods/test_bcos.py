@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 import heatcheck as hc
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.bcos import Bcos
 from heatcheck.methods.gradients import Saliency
 from heatcheck.models.architectures.bcos import BasicBlock, BcosConv2d, BcosDenseNet, BcosResNet, Bottleneck
 from heatcheck.testing.models import bcos, fill_weights, gap_linear
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 
 def scaled(network):

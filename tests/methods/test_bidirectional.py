@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.bidirectional import by_head, by_token
-from heatcheck.models.attention import Block
 from heatcheck.models.vision_shim import load_timm
-from heatcheck.spec import SpecError
+from heatcheck.probe.attention import Block
 from heatcheck.testing.models import one_head_attention, tiny_vit
 from heatcheck.testing.scenes import toy_batch
 from heatcheck.testing.watch import state_of
-from heatcheck.types import NotApplicable
 
 METHODS = ("bt_head", "bt_token")
 EXACT = {"rtol": 1e-9, "atol": 1e-14}

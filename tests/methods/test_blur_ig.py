@@ -6,12 +6,12 @@ import torch
 from scipy import ndimage
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.blur_ig import fading
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import toy_batch
-from heatcheck.types import NotApplicable
 
 
 def gaussian(x, sigma, truncate=10.0):

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.models.vision_shim import load_timm, load_torchvision
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import fill_weights, gap_linear, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 from heatcheck.testing.watch import state_of
-from heatcheck.types import HeatcheckError, NotApplicable
 
 AT_THE_SAMPLE = ("grad_cam", "hires_cam", "layer_cam", "xgrad_cam", "grad_cam_pp")
 FAMILY = (*AT_THE_SAMPLE, "smooth_grad_cam_pp")

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
+from heatcheck.core import catalogue
+from heatcheck.core.types import NotApplicable
 from heatcheck.models.vision_shim import load_timm, load_torchvision
+from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import fill_weights, gap_linear, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 FAMILY = ("score_cam", "ablation_cam", "eigen_cam")
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import CLEAN, Shape, passes_of
 from heatcheck.methods.coalitions import Game, all_sets
+from heatcheck.probe.asks import CLEAN, Shape, passes_of
 from heatcheck.testing.models import bag_of_words, text_inputs
 from heatcheck.testing.scenes import batch_of, probe_for
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.metrics.base import Maps
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import additive, additive_text
 from heatcheck.testing.scenes import probe_for, toy_batch
 
@@ -37,7 +37,7 @@ def test_random_is_the_samples_own_uniform_noise(lab):
     assert got.min() >= 0 and got.max() <= 1
     assert abs(float(got.mean()) - 0.5) < 0.02 and abs(float(got.var()) - 1 / 12) < 0.005
     assert not torch.equal(got[0], got[1])
-    streams = lab.batch(x).streams.apart(model.identity)
+    streams = lab.batch(x).streams.derive(model.identity)
     want = torch.rand(40, 40, generator=streams.generator(1, "random-map"), dtype=torch.float64)
     torch.testing.assert_close(got[1], want)
 
@@ -52,7 +52,7 @@ def test_random_agrees_with_no_other_model_but_does_not_mind_random_weights(lab)
 
 def test_coarse_noise_is_enlarged_bilinearly(lab):
     samples, model = lab.batch(lab.pictures(2)), lab.wrap(lab.network())
-    streams = samples.streams.apart(model.identity)
+    streams = samples.streams.derive(model.identity)
     cells = streams.draw("random-map", lambda g: torch.rand(3, 3, generator=g, dtype=torch.float64))
     want = F.interpolate(cells[:, None], (8, 8), mode="bilinear", align_corners=False)[:, 0]
     torch.testing.assert_close(lab.explain("random(grid=3)", model, samples).values, want)
@@ -119,7 +119,7 @@ def test_m4s_coarse_noise_has_its_resolution(lab, grid):
     samples = lab.batch(lab.pictures(2, side=side))
     model = lab.wrap(lab.network(side=side - side % 2))
     got = lab.explain(f"random(grid={grid})", model, samples).values
-    cells = samples.streams.apart(model.identity).draw(
+    cells = samples.streams.derive(model.identity).draw(
         "random-map", lambda g: torch.rand(grid, grid, generator=g, dtype=torch.float64)
     )
     torch.testing.assert_close(got[:, 1::3, 1::3], cells)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.deep_lift import Rescale
 from heatcheck.models.vision_shim import load_timm
 from heatcheck.testing.models import bias_free_relu, fill_weights, linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 
 def slow(net, x, start, target):
@@ -76,7 +76,7 @@ def change(net, samples, start, output=lambda logits, t: logits.gather(1, t[:, N
 def test_the_rule_by_hand_gives_the_same(lab, act):
     """A baseline of colours, because with a black one everything is tied."""
     net, samples = pooled(act=act), lab.batch(lab.pictures(3))
-    apart = replace(samples, streams=samples.streams.apart("method"))
+    apart = replace(samples, streams=samples.streams.derive("method"))
     start = catalogue.build("fill", "uniform").full(lab.wrap(net).domain, apart)["pixels"]
     want = [slow(net, *row) for row in zip(samples.x["pixels"], start, samples.target, strict=True)]
     got = lab.raw("deep_lift(baseline=uniform)", net, samples)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from captum.attr import FeatureAblation as Captum
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
+from heatcheck.core import catalogue
 from heatcheck.metrics.base import Maps, circular
+from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive, bag_of_words, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 

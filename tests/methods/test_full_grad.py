@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.full_grad import Intercepts, decompose
 from heatcheck.models.vision_shim import load_timm
 from heatcheck.testing.models import bias_free_relu, fill_weights, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 
 def network(seed=0, act=nn.ReLU):
@@ -81,7 +81,7 @@ def sums(lab, net, samples, output="logit"):
     model = lab.wrap(net) if isinstance(net, nn.Module) else net
     probe = probe_for(model)
     rows = torch.arange(len(samples))
-    found = probe.look(samples, rows, samples.x.take, Intercepts, read, output)
+    found = probe.run_with_rules(samples, rows, samples.x.take, Intercepts, read, output)
     return torch.cat([out for _, out in found]).unbind(1), probe.clean(samples).read(output)
 
 

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import VisionExplained
-from heatcheck.spec import SpecError
+from heatcheck.models.vision import VisionModel
 from heatcheck.testing.models import additive, linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 
 def places(samples, n):
     """The place on the line of each draw, by sample."""
-    draws = [samples.streams.apart(f"draw {k}") for k in range(n)]
+    draws = [samples.streams.derive(f"draw {k}") for k in range(n)]
     return torch.stack([s.draw("path", lambda g: torch.rand((), generator=g, dtype=torch.float64)) for s in draws], 1)
 
 
@@ -41,9 +41,9 @@ def repeated(x, n):
 
 def drawn(samples, n, purpose, make, *more):
     """Draws `[b, n, …]`, each from the generator of its sample and number."""
-    streams = [samples.streams.apart(f"draw {k}") for k in range(n)]
+    streams = [samples.streams.derive(f"draw {k}") for k in range(n)]
     for name in more:
-        streams = [s.apart(name) for s in streams]
+        streams = [s.derive(name) for s in streams]
     return torch.stack([s.draw(purpose, make) for s in streams], 1)
 
 
@@ -146,7 +146,7 @@ def test_the_sum_tends_to_the_rise_over_the_background(lab):
 
 def small(preprocess):
     net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    return VisionExplained(net, "small", preprocess=preprocess)
+    return VisionModel(net, "small", preprocess=preprocess)
 
 
 def test_embedded_pictures_are_read_as_the_model_wants_them(lab, tmp_path):

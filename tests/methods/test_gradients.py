@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck.engine.answers import scalar
 from heatcheck.methods.gradients import Saliency as OurSaliency
+from heatcheck.probe.answers import scalar
 from heatcheck.testing.models import bag_of_words, bias_free_relu, linear, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 

@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from captum.attr import Deconvolution, GuidedBackprop, GuidedGradCam
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.models.vision_shim import load_timm
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import fill_weights, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 RULES = {
     "guided_backprop": lambda signal, z: signal * (signal > 0) * (z > 0),

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.spec import SpecError
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.testing.models import linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 

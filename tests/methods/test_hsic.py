@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.methods.hsic import BLOCK, dependence, design
-from heatcheck.spec import SpecError
+from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive_text, constant
 from heatcheck.testing.scenes import probe_for, toy_batch
 

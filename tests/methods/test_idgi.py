@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
 from heatcheck.testing.models import bias_free_relu, constant, linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 

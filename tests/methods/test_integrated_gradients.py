@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.methods.integrated_gradients import QUADRATURES, nodes
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import bias_free_relu, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
@@ -70,7 +70,7 @@ def test_maps_sum_to_the_change_in_output(lab, seed, baseline):
 def drawn(samples, k, make):
     """Baseline number `k` of each sample, by the generator that belongs to it."""
     name = "|method" if k == 0 else f"|baseline {k}|method"
-    return samples.streams.apart(name[1:]).draw("fill", make)
+    return samples.streams.derive(name[1:]).draw("fill", make)
 
 
 @pytest.mark.parametrize("baseline", ["noise", "uniform"])
@@ -95,7 +95,7 @@ def test_several_baselines_are_averaged(lab, baseline):
 def test_the_first_of_several_baselines_is_the_single_one(lab):
     net, samples = lab.network(), lab.batch(lab.pictures(2))
     one, two = (lab.raw(f"integrated_gradients(steps=3, baseline=noise, baselines={n})", net, samples) for n in (1, 2))
-    apart = replace(samples, streams=samples.streams.apart("baseline 1"))
+    apart = replace(samples, streams=samples.streams.derive("baseline 1"))
     second = lab.raw("integrated_gradients(steps=3, baseline=noise)", net, apart)
     torch.testing.assert_close(two, (one + second) / 2)
     assert not torch.allclose(one, second)

@@ -11,9 +11,9 @@ from captum.attr import ShapleyValues
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.methods.kernel_shap import coalitions, constrained
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import additive, additive_text
 from heatcheck.testing.scenes import probe_for, toy_batch
 

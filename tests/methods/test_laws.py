@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import NotApplicable
 from heatcheck.models.architectures.bagnet import patch_side
 from heatcheck.models.architectures.bcos import explanation_mode
 from heatcheck.testing import models as toys
 from heatcheck.testing.scenes import probe_for, toy_batch
 from heatcheck.testing.zoo import brief
-from heatcheck.types import NotApplicable
 
 
 def maps(spec, model, batch=None):
@@ -65,7 +65,7 @@ def test_m2_maps_add_up_to_the_change_in_output(spec):
         drop = probe.clean(batch).read("logit") - probe.deleted(batch, "zero").read("logit")
         same(total, drop, 1e-8)
     else:
-        apart = replace(batch, streams=batch.streams.apart("method"))
+        apart = replace(batch, streams=batch.streams.derive("method"))
         drop = probe.clean(batch).read("logit") - probe_for(model).deleted(apart, fill).read("logit")
         same(total, drop, 2e-2)
 

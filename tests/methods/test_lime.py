@@ -11,11 +11,11 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import pairwise_distances
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.lime import design, proximity, surrogate
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
+from heatcheck.models.base import TorchModel
 from heatcheck.testing.models import additive, additive_text, bag_of_words
 from heatcheck.testing.scenes import probe_for, toy_batch
 
@@ -55,7 +55,7 @@ def test_m4s_dialect_can_be_written(lab):
     net = lab.network(side=24)
     domain = ImageDomain(mean=(0.5,) * 3, std=(0.25,) * 3)
     spec = "lime(samples=40, units=quickshift, fill=superpixel_mean(units=quickshift), output=prob)"
-    got = lab.explain(spec, TorchExplained(net, "net", domain), samples).values
+    got = lab.explain(spec, TorchModel(net, "net", domain), samples).values
     counts = []
     for i, (x, t) in enumerate(zip(samples.x["pixels"], samples.target, strict=True)):
         rgb = (x * 0.25 + 0.5).float().permute(1, 2, 0).numpy().astype(float)

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.relevance import Epsilon, Relevance, alpha_beta, flat, ratio
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
+from heatcheck.models.base import TorchModel
 from heatcheck.testing.models import bag_of_words, bias_free_relu, fill_weights
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 COMPOSITES = ("epsilon_plus_flat", "epsilon_gamma_box", "epsilon", "gamma", "alpha1_beta0", "alpha2_beta1")
 
@@ -35,7 +35,7 @@ def chain(seed=0, *, bias=True, dtype=torch.float64):
 
 def wrap(net):
     """A model whose pixels have a known range, about [-2.6, 2.6]."""
-    return TorchExplained(net, "net", ImageDomain(mean=(0.5, 0.45, 0.4), std=(0.19, 0.2, 0.18)))
+    return TorchModel(net, "net", ImageDomain(mean=(0.5, 0.45, 0.4), std=(0.19, 0.2, 0.18)))
 
 
 def pixels(lab, n=3, seed=0):
@@ -407,7 +407,7 @@ def test_nothing_of_a_pass_stays_behind(lab):
     try:
         read = lambda seen: seen.slope()  # noqa: E731
         x = samples.x
-        for _ in probe_for(model).look(samples, torch.arange(3), x.take, rules, read, "logit"):
+        for _ in probe_for(model).run_with_rules(samples, torch.arange(3), x.take, rules, read, "logit"):
             pass
         assert len(made) == 2 and all(ref() is None for ref in made)
     finally:

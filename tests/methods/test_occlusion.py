@@ -7,9 +7,9 @@ from captum.attr import Occlusion as Captum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
+from heatcheck.core import catalogue
 from heatcheck.metrics.base import Maps, circular
+from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive, additive_text, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 

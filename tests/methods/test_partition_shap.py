@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Streams
 from heatcheck.domain.base import Units
 from heatcheck.methods.partition_shap import contexts, halve, places, price, tree
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import additive, additive_text, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import Streams
 
 
 def picture_tree(rows, columns):

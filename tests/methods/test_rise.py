@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
 from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.rise import SmoothMasks
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import constant
 from heatcheck.testing.scenes import probe_for, toy_batch
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Streams
 from heatcheck.methods.shapley_sampling import orders
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import additive, additive_text, bag_of_words, linear, one_head_attention, text_inputs
 from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
-from heatcheck.types import Streams
 
 
 def worth(net, x, target, side, there):

@@ -7,11 +7,11 @@ from captum.attr._core import noise_tunnel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
-from heatcheck.spec import SpecError
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.testing.models import additive, linear, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 FAMILY = ("smoothgrad", "smoothgrad_sq", "vargrad")
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.sobol import points, total_order
-from heatcheck.spec import SpecError
+from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive_text, constant, fill_weights
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 
 def rng(seed=0):

@@ -5,12 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.methods.relevance import ratio
-from heatcheck.spec import SpecError
 from heatcheck.testing.models import fill_weights, linear, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
-from heatcheck.types import NotApplicable
 
 HEADS = 2
 

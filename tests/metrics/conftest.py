@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain, TextDomain
-from heatcheck.engine.numerics import Numerics
-from heatcheck.engine.probe import Probe
+from heatcheck.core import catalogue
+from heatcheck.core.types import Attribution, Batch, Inputs, Streams, digest_of_tensor
+from heatcheck.domain.image import ImageDomain
+from heatcheck.domain.text import TextDomain
 from heatcheck.metrics.base import Maps
-from heatcheck.models.base import TorchExplained
-from heatcheck.types import Attribution, Batch, Inputs, Streams, digest_of_tensor
+from heatcheck.models.base import TorchModel
+from heatcheck.probe.numerics import Numerics
+from heatcheck.probe.probe import Probe
 
 PAD, CLS, SEP, FIRST = range(4)
 
@@ -38,7 +39,7 @@ class Words(nn.Module):
         return self.head(seen)
 
 
-class TextToy(TorchExplained):
+class TextToy(TorchModel):
     def __init__(self, network):
         super().__init__(network, "words", TextDomain(embed=network.emb, pad=PAD))
         self.bind()
@@ -66,12 +67,12 @@ def seeded(network, seed):
 
 def linear(channels=1, size=6, classes=3, seed=0):
     network = nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, classes))
-    return TorchExplained(seeded(network, seed), "linear", ImageDomain())
+    return TorchModel(seeded(network, seed), "linear", ImageDomain())
 
 
 def bent(channels=1, size=6, classes=3, seed=0):
     body = nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 8), nn.Tanh(), nn.Linear(8, classes))
-    return TorchExplained(seeded(body, seed), "bent", ImageDomain())
+    return TorchModel(seeded(body, seed), "bent", ImageDomain())
 
 
 def words(classes=3, seed=0, bent=False):
@@ -82,7 +83,7 @@ def constant(size=6):
     network = nn.Sequential(nn.Flatten(), nn.Linear(size * size, 3))
     with torch.no_grad():
         network[1].weight.zero_()
-    return TorchExplained(network.double(), "constant", ImageDomain())
+    return TorchModel(network.double(), "constant", ImageDomain())
 
 
 def batch_of(model, x, seed=0, **other):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.core import catalogue
+from heatcheck.core.types import OK, Attribution, NotApplicable, Scores
 from heatcheck.metrics.base import Maps, Metric, circular
-from heatcheck.types import OK, Attribution, NotApplicable, Scores
+from heatcheck.probe.asks import Shape, passes_of
 
 QUICK = ["sds", "morf", "lerf", "abpc", "morf(ties=percentile_compat)", "ids", "infidelity", "infidelity(samples=7)"]
 AGAIN = ["ids(steps=6, update=true)", "mprt"]
@@ -74,7 +74,7 @@ def test_the_plan_is_exact_and_forwards_build_no_graph(toys, kind, spec):
     toys.score(spec, model, batch, maps, probe)
     metric = toys.metric(spec).resolve(model.domain)
     shape = Shape(model.domain, batch.x)
-    again = metric.again(shape)
+    again = metric.reexplanation_count(shape)
     forwards, backwards = passes_of(metric.asks(shape, "m"), metric.passes(shape))
     if kind == "text" and "percentile" in spec:
         assert probe.spent.forwards <= forwards + again

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.types import NotApplicable
+from heatcheck.core.types import NotApplicable
 
 MUTANTS = (
     ("metrics/confidence.py", "(sites - low) / (high - low), 1.0)", "sites / high, 1.0)"),

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from heatcheck.core.spec import SpecError
 from heatcheck.metrics.subsets import subsets
-from heatcheck.spec import SpecError
 
 MUTANTS = (
     ("metrics/correlation.py", "spearman if self.rank else pearson", "pearson if self.rank else spearman"),

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import integrate, stats
 
+from heatcheck.core.types import Streams
 from heatcheck.domain.base import Units
 from heatcheck.metrics import curves
-from heatcheck.types import Streams
 
 MUTANTS = (
     ("metrics/curves.py", "right=least_first != inclusive", "right=least_first"),

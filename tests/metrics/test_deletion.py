@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.domain import ImageDomain
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
+from heatcheck.domain.image import ImageDomain
+from heatcheck.models.base import TorchModel
 
 MUTANTS = (
     ("metrics/deletion.py", "area(curve, self.area), curve)", "self.drop(curve), curve)"),
@@ -77,7 +77,7 @@ def test_steps_that_do_not_divide_the_units(toys, steps):
 def test_pictures_are_inserted_into_a_blurred_start(toys):
     """At 224 pixels 11 taps of deviation 5; here, a seventh of the size, 3 taps of deviation 5/7."""
     body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(32 * 32, 3)).double()
-    model = TorchExplained(body, "linear", ImageDomain())
+    model = TorchModel(body, "linear", ImageDomain())
     batch = toys.pictures(model, 2, 1, 32)
     maps = toys.random_maps(model, batch, 1)
     scores = toys.score("insertion(steps=4)", model, batch, maps)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
 
 MUTANTS = (
     ("metrics/erasure.py", "-(-n * percent // 100)", "n * percent // 100"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from heatcheck.types import Attribution
+from heatcheck.core.types import Attribution
 
 MUTANTS = (
     ("metrics/form.py", "torch.arange(1 - n, n, 2,", "torch.arange(2 - n, n + 1, 2,"),

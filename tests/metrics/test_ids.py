@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck.spec import SpecError
-from heatcheck.types import Attribution, NotApplicable
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Attribution, NotApplicable
 
 MUTANTS = (
     ("metrics/ids.py", "gone = counts(units, self.steps)[:, :-1]", "gone = counts(units, self.steps)[:, 1:]"),

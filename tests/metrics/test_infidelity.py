@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.engine.plan import Shape
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.metrics.base import Maps
 from heatcheck.metrics.infidelity import set_sizes
 from heatcheck.metrics.subsets import subsets
-from heatcheck.spec import SpecError
-from heatcheck.types import NotApplicable
+from heatcheck.probe.asks import Shape
 
 MUTANTS = (
     ("metrics/infidelity.py", "(cost * share).mean() / energy", "(cost * share).mean() / cost.square().mean()"),

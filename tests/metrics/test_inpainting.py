@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
 from heatcheck.metrics import inpainting
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
-from heatcheck.types import Inputs, NotApplicable
+from heatcheck.models.base import TorchModel
 
 MUTANTS = (
     ("metrics/inpainting.py", "counts(units, self.steps)[:, 1:-1]", "counts(units, self.steps)[:, :-2]"),
@@ -61,7 +61,7 @@ def _obedient():
 
 def named(names=NAMES):
     """Three samples of the class `ant`; the first and last come second to `cat`, the other to `bumble bee`."""
-    return TorchExplained(First(), "first", ImageDomain(), classes=names)
+    return TorchModel(First(), "first", ImageDomain(), classes=names)
 
 
 def samples(toys, model):

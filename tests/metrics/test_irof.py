@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
 
 MUTANTS = (
     ("metrics/irof.py", "1 - (own / own[:, :1]).mean(-1)", "(own[:, :1] - own).mean(-1)"),

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.engine.numerics import Numerics
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import OK
 from heatcheck.metrics.curves import area
-from heatcheck.types import OK
+from heatcheck.probe.numerics import Numerics
+from heatcheck.probe.probe import Probe
 
 L = 6
 KINDS = ("image", "text")

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.metrics.localisation import PointingGame
-from heatcheck.spec import SpecError
-from heatcheck.types import NotApplicable
 
 MUTANTS = (
     ("metrics/localisation.py", "inside[values == values.max()]", "inside[values >= values.mean()]"),

@@ -11,9 +11,9 @@ from scipy import stats
 from torch import nn
 
 import heatcheck as hc
-from heatcheck import catalogue
-from heatcheck.spec import SpecError
-from heatcheck.types import OK, NotApplicable, Scores
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import OK, NotApplicable, Scores
 
 MUTANTS = (
     ("metrics/m4_overall.py", '"infidelity": -1', '"infidelity": 1'),
@@ -24,7 +24,7 @@ SIGN = {"morf": 1, "abpc": 1, "pscore": 1, "infidelity": -1, "synscore": 1}
 
 
 def overall(**params):
-    return catalogue.unit_class("metric", "m4_overall")(**params)
+    return catalogue.component_class("metric", "m4_overall")(**params)
 
 
 def parts(m=5, b=7, seed=0):

@@ -9,12 +9,12 @@ import torch
 from scipy import stats
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
-from heatcheck.engine.plan import Shape
-from heatcheck.models.base import CallableExplained, TorchExplained
-from heatcheck.spec import SpecError
-from heatcheck.types import Attribution, NotApplicable
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Attribution, NotApplicable
+from heatcheck.domain.image import ImageDomain
+from heatcheck.models.base import CallableModel, TorchModel
+from heatcheck.probe.asks import Shape
 
 MUTANTS = (
     ("metrics/mprt.py", 'walk = names if self.order == "bottom_up" else names[::-1]', "walk = names"),
@@ -66,7 +66,7 @@ def deep(layers=6):
     with torch.no_grad():
         for p in network.parameters():
             p.copy_(torch.randn(p.shape, generator=rng, dtype=torch.float64) / 4)
-    return TorchExplained(network, "deep", ImageDomain())
+    return TorchModel(network, "deep", ImageDomain())
 
 
 def test_fewer_layers_are_spread_evenly_and_cascade_through_those_between(toys):
@@ -87,8 +87,8 @@ def test_the_plan_knows_how_many_layers_there_are(toys, layers, stops):
     unit = toys.metric(f"mprt(layers={layers})")
     maps = toys.methods(model, batch, "saliency")
     assert unit(probe, batch, maps).curve.shape[-1] == stops
-    assert probe.spent.backwards == unit.again(Shape(model.domain, batch.x, model)) == stops
-    assert unit.again(Shape(model.domain, batch.x)) == layers
+    assert probe.spent.backwards == unit.reexplanation_count(Shape(model.domain, batch.x, model)) == stops
+    assert unit.reexplanation_count(Shape(model.domain, batch.x)) == layers
 
 
 @pytest.mark.parametrize("kind", ["image", "text"])
@@ -194,7 +194,7 @@ def test_the_same_draws_whatever_the_batch(toys, spec):
 def test_the_model_itself_is_untouched_and_its_twins_are_freed(toys, monkeypatch):
     model, batch = toys.stage("image")
     before, twins, alive = model.identity, [], []
-    make = TorchExplained.randomised
+    make = TorchModel.randomised
 
     def watched(self, layer, seed):
         alive.append(sum(t() is not None for t in twins))
@@ -202,7 +202,7 @@ def test_the_model_itself_is_untouched_and_its_twins_are_freed(toys, monkeypatch
         twins.append(weakref.ref(twin.module()))
         return twin
 
-    monkeypatch.setattr(TorchExplained, "randomised", watched)
+    monkeypatch.setattr(TorchModel, "randomised", watched)
     toys.score("mprt", model, batch, toys.methods(model, batch, "saliency"))
     del model.__dict__["identity"]
     assert model.identity == before
@@ -215,12 +215,12 @@ def test_brought_maps_and_black_boxes_do_not_apply(toys):
     model, batch = toys.stage("image")
     with pytest.raises(NotApplicable, match="without a method"):
         toys.score("mprt", model, batch, toys.random_maps(model, batch, 1))
-    box = CallableExplained(lambda x: x.flatten(1), "box", ImageDomain())
-    for bare in (TorchExplained(nn.Flatten(), "empty", ImageDomain()), box):
+    box = CallableModel(lambda x: x.flatten(1), "box", ImageDomain())
+    for bare in (TorchModel(nn.Flatten(), "empty", ImageDomain()), box):
         maps = toys.methods(bare, toys.pictures(bare, 1), "random")
         with pytest.raises(NotApplicable, match="no weights to randomise"):
             toys.score("mprt", bare, maps.batch, maps)
-        assert toys.metric("mprt").again(Shape(bare.domain, maps.batch.x, bare)) == 0
+        assert toys.metric("mprt").reexplanation_count(Shape(bare.domain, maps.batch.x, bare)) == 0
 
 
 @pytest.mark.parametrize("wrong", ["layers=-1", "copies=0", "noise=-0.5", "bins=1", "order=sideways", "similarity=cos"])

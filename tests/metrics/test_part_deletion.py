@@ -6,9 +6,9 @@ import pytest
 import torch
 from scipy import ndimage, stats
 
-from heatcheck.engine.plan import Shape
-from heatcheck.spec import SpecError
-from heatcheck.types import HeatcheckError
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError
+from heatcheck.probe.asks import Shape
 
 MUTANTS = (
     ("metrics/part_deletion.py", "0.5 + 0.5 * value", "0.5 - 0.5 * value"),

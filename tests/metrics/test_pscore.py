@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Inputs, NotApplicable
 from heatcheck.metrics.pscore import cosine
-from heatcheck.spec import SpecError
-from heatcheck.types import Inputs, NotApplicable
 
 MUTANTS = (
     ("metrics/pscore.py", "torch.cat([flat[:k], flat[k + 1 :]]).mean(0)", "flat.mean(0)"),

@@ -6,10 +6,10 @@ import pytest
 import torch
 from scipy import stats
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
+from heatcheck.core import catalogue
+from heatcheck.core.types import Attribution, NotApplicable, Streams
 from heatcheck.metrics.random_logit import other_classes
-from heatcheck.types import Attribution, NotApplicable, Streams
+from heatcheck.probe.asks import Shape
 
 MUTANTS = (
     ("metrics/random_logit.py", "target=other_classes(batch.streams, batch.target, classes)", "target=batch.target"),
@@ -72,9 +72,13 @@ def test_one_class_and_constant_maps_have_reasons(toys):
     unit = toys.metric("random_logit")
     scores = toys.score("random_logit", model, batch, toys.methods(model, batch, "saliency"))
     assert scores.status == (("undefined: the model knows one class only",) * 2,)
-    assert unit.again(Shape(model.domain, batch.x, model)) == 0
+    assert unit.reexplanation_count(Shape(model.domain, batch.x, model)) == 0
     model, batch = toys.stage("image")
-    assert unit.again(Shape(model.domain, batch.x, model)) == unit.again(Shape(model.domain, batch.x)) == 1
+    assert (
+        unit.reexplanation_count(Shape(model.domain, batch.x, model))
+        == unit.reexplanation_count(Shape(model.domain, batch.x))
+        == 1
+    )
     maps = toys.random_maps(model, batch, 2)
     flat = Attribution(torch.ones(3, 6, 6, dtype=torch.float64), None, "flat")
     maps.items = [flat, maps.items[1]]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from heatcheck.types import NotApplicable
+from heatcheck.core.types import NotApplicable
 
 MUTANTS = (
     ("metrics/rationale.py", "return expected_hits(values, inside) / inside.sum()", "return expected_hits(values, inside) / len(inside)"),

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.domain import ImageDomain
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
+from heatcheck.domain.image import ImageDomain
+from heatcheck.models.base import TorchModel
 
 MUTANTS = (
     ("metrics/removal.py", "area(curve[..., :1] - curve, self.area)", "area(curve, self.area)"),
@@ -187,7 +187,7 @@ def test_percentile_compat_deletes_the_sets_of_m4_for_texts(toys, spec, steps):
 def coloured(toys, n=4):
     """A bent model of pictures whose black is known, with labels that it does not always hit."""
     model = toys.bent(3, 6)
-    model = TorchExplained(model.module(), "coloured", ImageDomain(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3)))
+    model = TorchModel(model.module(), "coloured", ImageDomain(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3)))
     batch = toys.pictures(model, n, 3, 6)
     label = batch.target.clone()
     label[0] = (label[0] + 1) % 3

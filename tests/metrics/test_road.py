@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck import catalogue
-from heatcheck.spec import SpecError
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.testing import additive, probe_for, toy_batch, toy_maps
 from heatcheck.testing.scenes import take_maps
-from heatcheck.types import NotApplicable
 
 MUTANTS = (
     ("metrics/road.py", "(outputs[0] - outputs[1]) / 2", "(outputs[0] - outputs[1]) / 1"),

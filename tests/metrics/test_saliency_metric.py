@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy import ndimage
 from torch import nn
 
-from heatcheck.domain import ImageDomain
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
-from heatcheck.types import Inputs
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Inputs
+from heatcheck.domain.image import ImageDomain
+from heatcheck.models.base import TorchModel
 
 MUTANTS = (
     (
@@ -105,7 +105,7 @@ class Brightness(nn.Module):
 
 
 def bright_square(toys):
-    model = TorchExplained(Brightness(), "brightness", ImageDomain())
+    model = TorchModel(Brightness(), "brightness", ImageDomain())
     pixels = torch.zeros(2, 1, 20, 20, dtype=torch.float64)
     pixels[:, :, 4:8, 4:9] = 1
     batch = toys.batch_of(model, Inputs({"pixels": pixels}))
@@ -163,7 +163,7 @@ def test_a_probability_that_vanishes_still_has_a_score(toys):
         def forward(self, pixels):
             return torch.stack([pixels[:, 0, 0, 0], -pixels[:, 0, 0, 0]], 1) * 1e6
 
-    model = TorchExplained(Sure(), "sure", ImageDomain())
+    model = TorchModel(Sure(), "sure", ImageDomain())
     pixels = -torch.ones(1, 1, 6, 6, dtype=torch.float64)
     pixels[..., 0, 0] = 1
     batch = toys.batch_of(model, Inputs({"pixels": pixels}))

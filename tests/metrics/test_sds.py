@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
 
 MUTANTS = (
     ("metrics/sds.py", "value[:, i] = spearman(", "value[:, i] = -spearman("),

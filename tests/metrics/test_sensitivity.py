@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.domain import ImageDomain
-from heatcheck.engine.plan import Shape, forecast
-from heatcheck.engine.task import Named
-from heatcheck.models.base import TorchExplained
-from heatcheck.spec import SpecError
-from heatcheck.types import Attribution, Inputs, NotApplicable
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Attribution, Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
+from heatcheck.models.base import TorchModel
+from heatcheck.probe.asks import Shape
+from heatcheck.run.forecast import forecast
+from heatcheck.run.task import Named
 
 MUTANTS = (
     (
@@ -186,7 +187,7 @@ def test_a_copy_that_fails_fails_its_sample_alone(toys):
 
 def test_single_precision_is_measured_in_double(toys):
     network = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
-    model = TorchExplained(network, "single", ImageDomain())
+    model = TorchModel(network, "single", ImageDomain())
     batch = toys.batch_of(
         model, Inputs({"pixels": torch.randn(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))})
     )

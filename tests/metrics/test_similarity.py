@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from heatcheck.domain import ImageDomain
+from heatcheck.core.types import Inputs, NotApplicable
+from heatcheck.domain.image import ImageDomain
 from heatcheck.metrics.similarity import check_similarity, similarity, varied
-from heatcheck.types import Inputs, NotApplicable
 
 MUTANTS = (
     ("metrics/similarity.py", "(values - low) / (high - low)", "(values - low) / high"),

@@ -6,9 +6,9 @@ from math import comb
 import pytest
 import torch
 
-from heatcheck.engine.plan import Shape
+from heatcheck.core.types import Streams
 from heatcheck.metrics.subsets import FEW, subset_asks, subsets, sums, ways, without
-from heatcheck.types import Streams
+from heatcheck.probe.asks import Shape
 
 MUTANTS = (
     ("metrics/subsets.py", "if chosen.numpy().tobytes() not in seen:", "if True:"),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn import metrics as sk
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import NotApplicable
 from heatcheck.metrics.synscore import average_precision, roc_auc
-from heatcheck.spec import SpecError
-from heatcheck.types import NotApplicable
 
 MUTANTS = (
     ("metrics/synscore.py", 'if self.kind == "auc" else', 'if self.kind == "ap" else'),

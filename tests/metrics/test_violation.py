@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
 
 MUTANTS = (
     ("metrics/violation.py", "share.abs(), tie_breakers", "share, tie_breakers"),

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from heatcheck.core.types import Sample, digest_of
 from heatcheck.models.vision_shim import load_transformers
-from heatcheck.types import Sample, digest_of
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = (

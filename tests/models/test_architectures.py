@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import heatcheck as hc
+from heatcheck.core.types import HeatcheckError
 from heatcheck.models import catalogue
 from heatcheck.models.architectures import published
 from heatcheck.models.architectures.bagnet import BagNet, Block, bagnet9, bagnet17, bagnet33
@@ -31,7 +32,6 @@ from heatcheck.models.architectures.published import PUBLISHED
 from heatcheck.models.architectures.xvgg import XVgg
 from heatcheck.models.load import load_model
 from heatcheck.testing.models import fill_weights
-from heatcheck.types import HeatcheckError
 
 FIXTURES = Path(__file__).parent / "fixtures"
 """Names and shapes of the authors' own state dicts, in their order."""

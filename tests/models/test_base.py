@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from heatcheck.models.base import Layer, TorchExplained
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample
+from heatcheck.models.base import Layer, TorchModel
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision_shim import load_timm, load_torchvision
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample
 
 from .conftest import Net
 
@@ -170,7 +170,7 @@ def test_inputs_get_the_networks_precision(net):
 
 
 def test_channels_last_gives_the_same_identity_and_nearly_the_same_logits(net):
-    first, second = (TorchExplained(net, "n", load_model(net).domain, channels_last=flag) for flag in (False, True))
+    first, second = (TorchModel(net, "n", load_model(net).domain, channels_last=flag) for flag in (False, True))
     assert first.identity == second.identity
     assert_close(first.logits(Inputs({"pixels": PIXELS})), second.logits(Inputs({"pixels": PIXELS})))
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from heatcheck.core.cache import cache_folder, cached_folder
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data.load import load_data
 from heatcheck.data.sentiment import corpus
 from heatcheck.models import embedded
-from heatcheck.models.cache import cache_folder, cached_folder
 from heatcheck.models.load import load_model
 from heatcheck.models.vision_shim import load_transformers
 from heatcheck.models.weights import load_weights
 from heatcheck.training import text
-from heatcheck.types import HeatcheckError
 
 
 @pytest.fixture

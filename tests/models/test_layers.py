@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from heatcheck.core.types import Inputs
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchExplained
+from heatcheck.models.base import TorchModel
 from heatcheck.models.layers import Layer
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
-from heatcheck.types import Inputs
 
 SMALL = {
     "hidden_size": 16,
@@ -120,7 +120,7 @@ LAST = {
 
 def layers(net, size):
     rng = torch.Generator().manual_seed(0)
-    model = TorchExplained(net, "net", ImageDomain())
+    model = TorchModel(net, "net", ImageDomain())
     return model.layers(Inputs({"pixels": torch.randn(2, 3, *size, generator=rng)}))
 
 

@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import save_file
 from torch.testing import assert_close
 
+from heatcheck.core.types import HeatcheckError, Inputs, Modality
 from heatcheck.models import catalogue, hubs
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import Request
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
-from heatcheck.types import HeatcheckError, Inputs, Modality
 
 from .conftest import Net
 

@@ -9,10 +9,10 @@ from PIL import Image
 from torch import nn
 from torch.testing import assert_close
 
+from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision, inferred, ready
-from heatcheck.models.vision import VisionExplained
+from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
-from heatcheck.types import HeatcheckError, Sample
 
 HALF = (0.5, 0.5, 0.5)
 MUTANTS = (
@@ -183,7 +183,7 @@ def test_boxes_and_parts_follow_the_picture_as_masks_do(data):
     box = [left, top, data.draw(st.integers(left + 1, width)), data.draw(st.integers(top + 1, height))]
     mask = np.zeros((height, width), dtype=bool)
     mask[box[1] : box[3], box[0] : box[2]] = True
-    model = VisionExplained(nn.Flatten(), "m", preprocess=made)
+    model = VisionModel(nn.Flatten(), "m", preprocess=made)
     picture = np.zeros((height, width, 3), dtype=np.uint8)
 
     def carried(**reference):
@@ -201,7 +201,7 @@ def test_boxes_and_parts_follow_the_picture_as_masks_do(data):
 
 
 def test_a_mask_counts_more_than_boxes_and_what_the_crop_misses_is_empty():
-    model = VisionExplained(nn.Flatten(), "m", preprocess=Preprocess(mean=HALF, std=HALF, size=20, resize=20))
+    model = VisionModel(nn.Flatten(), "m", preprocess=Preprocess(mean=HALF, std=HALF, size=20, resize=20))
     picture = np.zeros((40, 100, 3), dtype=np.uint8)
     mask = np.ones((40, 100), dtype=bool)
     sample = Sample("s", "d", picture, reference={"mask": mask, "boxes": [[0, 0, 5, 5]], "other": 1})
@@ -215,7 +215,7 @@ def test_a_mask_counts_more_than_boxes_and_what_the_crop_misses_is_empty():
 
 
 def test_pictures_without_a_part_are_read_as_the_picture_is(tmp_path):
-    model = VisionExplained(nn.Flatten(), "m", preprocess=Preprocess(mean=HALF, std=HALF, size=20, resize=24))
+    model = VisionModel(nn.Flatten(), "m", preprocess=Preprocess(mean=HALF, std=HALF, size=20, resize=24))
     noise(50, 40).save(tmp_path / "without.png")
     reference = {
         "parts": {"eye": [0, 0, 9, 9], "ear": [9, 0, 20, 9]},
@@ -229,7 +229,7 @@ def test_pictures_without_a_part_are_read_as_the_picture_is(tmp_path):
 
 
 def test_ready_tensors_have_references_on_their_own_pixels():
-    model = VisionExplained(nn.Flatten(), "m")
+    model = VisionModel(nn.Flatten(), "m")
     gone = torch.zeros(3, 6, 8)
     reference = {"boxes": [[0, 0, 3, 2]], "parts": {"a": torch.ones(6, 8)}, "without": {"a": gone}}
     sample = Sample("s", "d", torch.ones(3, 6, 8), reference=reference)
@@ -246,7 +246,7 @@ def test_large_pictures_are_read_smaller_and_their_boxes_still_fit(tmp_path):
     inside = (x >= 1200) & (x < 3600) & (y >= 900) & (y < 2700)
     Image.fromarray(np.where(inside, 255, 0).astype(np.uint8)).save(tmp_path / "large.jpg")
     made = Preprocess(mean=HALF, std=HALF, size=64, resize=64, interpolation="nearest")
-    model = VisionExplained(nn.Flatten(), "m", preprocess=made)
+    model = VisionModel(nn.Flatten(), "m", preprocess=made)
     sample = Sample("s", "d", tmp_path / "large.jpg", reference={"boxes": [[1200, 900, 3600, 2700]]})
     pixels = model.encode(sample)
     differ = (pixels["pixels"][0, 0] > 0) ^ model.references(sample, pixels)["mask"]

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable, Sample, Streams
 from heatcheck.fills.text import Pad, Remove
 from heatcheck.models.load import load_model
-from heatcheck.models.text import TextExplained, dense, padded_length, sentences, token_mask
+from heatcheck.models.text import TextModel, dense, padded_length, sentences, token_mask
 from heatcheck.models.vision_shim import load_transformers
-from heatcheck.types import Batch, HeatcheckError, Inputs, NotApplicable, Sample, Streams
 
 from .conftest import save_text_model, say
 
@@ -162,9 +162,9 @@ def test_identity_knows_weights_and_tokenizer_but_not_the_folder(bert_folder, tm
     bert = load_model(f"hf:{bert_folder}")
     assert bert.identity == same.identity != other.identity
     bert.encode(say("good " * 100))  # truncation changes the tokenizer's state
-    assert TextExplained(bert.module(), bert.tokenizer, "again").identity == bert.identity
+    assert TextModel(bert.module(), bert.tokenizer, "again").identity == bert.identity
     cased = bert.tokenizer.__class__.from_pretrained(bert_folder, do_lower_case=False)
-    assert TextExplained(bert.module(), cased, "cased").identity != bert.identity
+    assert TextModel(bert.module(), cased, "cased").identity != bert.identity
 
 
 def test_randomised_twins_have_their_own_embedding(bert):

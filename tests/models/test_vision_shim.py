@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
+from heatcheck.core.types import HeatcheckError
 from heatcheck.models import vision_shim
-from heatcheck.types import HeatcheckError
 
 
 def test_torchvision_timm_and_transformers_import_in_a_fresh_process():

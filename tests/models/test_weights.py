@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from heatcheck.core.types import HeatcheckError
 from heatcheck.models.weights import fill_by_position, fill_network, load_weights
-from heatcheck.types import HeatcheckError
 
 
 class Hostile:

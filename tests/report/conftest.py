@@ -134,7 +134,7 @@ def smooth(rng, side, spread):
 
 
 class FakeResult:
-    """A `Source` held in memory."""
+    """A `RunSource` held in memory."""
 
     def __init__(self, facts, scores, samples, curves, maps, displays, shown):
         self.facts = facts

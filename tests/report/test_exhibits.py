@@ -87,7 +87,7 @@ def test_long_texts_are_cut_and_say_so():
 
 
 def test_each_exhibit_is_made_once():
-    class Source:
+    class RunSource:
         asked = 0
 
         def display(self, model, sample):
@@ -97,7 +97,7 @@ def test_each_exhibit_is_made_once():
         def map(self, model, sample, method):
             return np.ones((2, 2)) if method == "m" else None
 
-    exhibits = Exhibits(Source())
+    exhibits = Exhibits(RunSource())
     assert exhibits.map("a", "b", "m", 32) is exhibits.map("a", "b", "m", 32)
     assert exhibits.map("a", "b", "other", 32) is None
     assert exhibits.sample("a", "b", 32)["width"] == 32

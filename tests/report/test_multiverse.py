@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from heatcheck.api.expansion import expand
 from heatcheck.report import render
 from heatcheck.report.multiverse import grouped, multiverse_view, percent, verdict
 from heatcheck.report.view import build
-from heatcheck.stats import Facts, Rankings, Universe, rankings
-from heatcheck.universes import expand, universes_of
+from heatcheck.stats import Facts, Rankings, Universe, rankings, universes_of
 
 FACTORS = {"fill": ["zero", "blur"], "steps": [4, 8], "sign": ["signed", "abs"]}
 SIGNED = ("saliency", "deep_lift")

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from heatcheck import stats
-from heatcheck.report import stats_facts
 from heatcheck.report.terminal import leaderboard, leaderboard_table
 from heatcheck.report.wording import decimals, number
+from heatcheck.stats import Facts
 
 
 def printed(thing, width=160, **options):
@@ -34,7 +34,7 @@ def line(text, start):
 
 def test_it_shows_means_intervals_and_ranks(fake):
     run = small(fake)
-    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    board = stats.leaderboard(run.scores(), Facts.of(run.facts))
     text = printed(leaderboard(run))
     mine = board.filter((pl.col("method") == "grad_cam") & (pl.col("metric") == "sds")).row(0, named=True)
     half = (mine["high"] - mine["low"]) / 2
@@ -65,7 +65,7 @@ def test_it_fits_and_loses_no_number(fake, width):
     run = small(fake, metrics=("sds", "morf", "abpc", "infidelity", "mprt"), spoil=False)
     text = printed(leaderboard(run), width)
     assert all(len(row) <= width for row in text.splitlines())
-    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    board = stats.leaderboard(run.scores(), Facts.of(run.facts))
     for mean in board.filter(pl.col("metric") == "sds")["mean"]:
         assert f"{mean:.3f}".replace("-", "−") in text
 
@@ -80,7 +80,7 @@ def test_names_stay_names(fake):
 
 def test_an_empty_board_says_so(fake):
     run = small(fake, n=0)
-    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    board = stats.leaderboard(run.scores(), Facts.of(run.facts))
     assert "No scores yet" in printed(leaderboard_table(board, run.facts))
 
 
@@ -111,7 +111,7 @@ def test_long_headings_fold_and_keep_arrows_numbers_and_ranks(fake, width):
     assert "…" not in text and all(len(row) <= width for row in text.splitlines())
     assert all(word in text for word in ("faithfulness_", "correlation ↑", "logit ↓", "fill=migan,", "a" * 16))
     shown = " ".join(" ".join(row.split()) for row in text.splitlines() if row.strip().startswith("grad_cam "))
-    board = stats.leaderboard(run.scores(), stats_facts(run.facts))
+    board = stats.leaderboard(run.scores(), Facts.of(run.facts))
     for (_,), rows in board.group_by("metric"):
         mine = rows.row(by_predicate=pl.col("method") == "grad_cam", named=True)
         places = decimals(rows["mean"].abs().max())

@@ -15,11 +15,11 @@ from scipy import stats as oracle
 from heatcheck import stats
 from heatcheck.stats import (
     Facts,
-    apart,
     differences,
     holm,
     leaderboard,
     not_better_than_random,
+    outside_mean_rank,
     overall,
     separation,
     sign_flip,
@@ -430,16 +430,16 @@ def test_overall_tells_sole_from_shared_first_places(long):
 def test_metrics_apart_are_ranked_and_do_not_count_in_the_mean_rank(long):
     table = board(pl.concat([long({"a": [2, 2], "b": [1, 1]}), long({"a": [1, 1], "b": [2, 2]}, metric="abpc")]))
     assert row(table, "b", "abpc")["rank"] == 1
-    got = overall(table, Facts({"sds": True, "abpc": True}, CONTROLS, apart=frozenset({"abpc"})))
+    got = overall(table, Facts({"sds": True, "abpc": True}, CONTROLS, outside_mean_rank=frozenset({"abpc"})))
     assert got.select("method", "mean_rank", "wins", "metrics", "of").rows() == [("a", 1, 1, 1, 1), ("b", 2, 0, 1, 1)]
 
 
 def test_form_and_sanity_are_apart_where_another_metric_ranks():
     families = {"sds": "deletion", "sparseness": "form", "mprt": "sanity", "old": None}
-    assert apart(families) == {"sparseness", "mprt"}
-    assert apart({"sparseness": "form", "mprt": "sanity"}) == frozenset()
-    assert apart({"sparseness": "form", "part": "deletion"}, frozenset({"part"})) == frozenset()
-    assert apart({}) == frozenset()
+    assert outside_mean_rank(families) == {"sparseness", "mprt"}
+    assert outside_mean_rank({"sparseness": "form", "mprt": "sanity"}) == frozenset()
+    assert outside_mean_rank({"sparseness": "form", "part": "deletion"}, frozenset({"part"})) == frozenset()
+    assert outside_mean_rank({}) == frozenset()
 
 
 # The house ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats as oracle
 
 from heatcheck.stats import rank_of
-from heatcheck.stats.ranks import rank_interval, settled
+from heatcheck.stats.ranks import rank_interval, rounded
 
 few_values = hnp.arrays(float, st.integers(1, 12), elements=st.sampled_from([-1.0, 0.0, 0.25, 3.0]))
 
@@ -46,9 +46,9 @@ def test_nan_is_unranked_and_counts_for_nobody():
 def test_rounding_does_not_break_ties_but_differences_do():
     a, b = 0.1 + 0.2, 0.3
     assert a != b
-    assert np.ptp(settled(np.array([a, b]), 0.3)) == 0
-    assert np.ptp(settled(np.array([0.3, 0.3 + 1e-11]), 0.3)) > 0
-    assert np.array_equal(settled(np.zeros(2), 0.0), np.zeros(2))
+    assert np.ptp(rounded(np.array([a, b]), 0.3)) == 0
+    assert np.ptp(rounded(np.array([0.3, 0.3 + 1e-11]), 0.3)) > 0
+    assert np.array_equal(rounded(np.zeros(2), 0.0), np.zeros(2))
 
 
 def test_interval_ends_are_quantiles_of_the_ranks():

@@ -9,12 +9,12 @@ from typer.core import TyperGroup
 
 from heatcheck.cli import explain, fills, folder, listing, multiverse, run
 from heatcheck.cli.console import complain
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
 
 __all__ = ["app", "main"]
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Turns the mistakes that a user can mend into one message and exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -29,12 +29,12 @@ class Group(TyperGroup):
 
 def _mendable(problem: Exception) -> bool:
     """Whether it is one of heatcheck's own errors; those of the engine exist only once it is imported."""
-    engine = sys.modules.get("heatcheck.types")
+    engine = sys.modules.get("heatcheck.core.types")
     return isinstance(problem, SpecError) or (engine is not None and isinstance(problem, engine.HeatcheckError))
 
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from heatcheck import catalogue
 from heatcheck.cli.console import Json, Quiet, console, emit, note
 from heatcheck.cli.options import Plugins
+from heatcheck.core import catalogue
+from heatcheck.core.plugins import load_plugin
+from heatcheck.core.spec import SpecError, split
 from heatcheck.models.catalogue import models
-from heatcheck.plugins import load_plugin
 from heatcheck.profiles import load_profile
-from heatcheck.spec import SpecError, split
 
 EDGE, CAPTION, GAP = 224, 18, 6
 COLUMNS = 8
@@ -102,10 +102,10 @@ def explained(
     model: str, items: Sequence[str], methods: Mapping[str, str], target: int | None, lenient: bool, quiet: bool
 ) -> list[Explanation]:
     """Every input under every method, by its name and spec; with `lenient`, what does not apply is noted and left out."""
-    from heatcheck import api
+    from heatcheck.api import explain as api
+    from heatcheck.core.types import NotApplicable
     from heatcheck.data.load import load_data
-    from heatcheck.models.load import load_model
-    from heatcheck.types import NotApplicable
+    from heatcheck.training.defaults import load_model
 
     loaded = load_model(model)
     found = []

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heatcheck import catalogue
 from heatcheck.cli.console import Json, Quiet, console, emit, note, table
 from heatcheck.cli.options import EMBEDDED, Plugins
 from heatcheck.cli.run import FAILED
-from heatcheck.plugins import load_plugin
-from heatcheck.spec import SpecError, split
+from heatcheck.core import catalogue
+from heatcheck.core.plugins import load_plugin
+from heatcheck.core.spec import SpecError, split
 
 if TYPE_CHECKING:
-    from heatcheck.engine.distance import FillComparison
+    from heatcheck.api.fills import FillComparison
 
 _NUMBERS = ("distance", "kept", "entropy", "confidence", "ms each")
 _ENOUGH = 8  # with fewer samples the distance between two of them says little
@@ -63,10 +63,10 @@ def fills(
         raise SpecError(f"--fill: {wrong}")
     shares = _shares(share)
 
-    from heatcheck import api
+    from heatcheck.api.fills import compare_fills
     from heatcheck.data.load import load_data
 
-    compared = api.compare_fills(
+    compared = compare_fills(
         model,
         load_data(data, samples=samples, seed=seed),
         fills=chosen,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from heatcheck.cli.console import Json, emit, note, table
-from heatcheck.spec import SpecError
+from heatcheck.core.spec import SpecError
 
 FAILED, DAMAGED = 3, 4
 
@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 def opened(run: Path) -> Any:
     """A run's result."""
-    from heatcheck.engine.result import Result
+    from heatcheck.api.result import Result
 
     return Result.open(run.expanduser())
 
@@ -82,11 +82,11 @@ def _doctor_run(path: Path, json: bool) -> None:
 def _doctor_model(spec: str, data: str | None, json: bool) -> None:
     from dataclasses import asdict
 
+    from heatcheck.api.doctor import examine
     from heatcheck.data.catalogue import sources
     from heatcheck.data.load import load_data
-    from heatcheck.engine.rehearsal import applicable
-    from heatcheck.models.doctor import examine
-    from heatcheck.models.load import load_model
+    from heatcheck.run.rehearsal import applicable
+    from heatcheck.training.defaults import load_model
 
     model = load_model(spec)
     embedded = next(source.id for source in sources().values() if source.modality == model.domain.modality)
@@ -136,7 +136,7 @@ def export(
         sys.stdout.buffer.flush()
         return
     path = Path(out).expanduser() if out else run.expanduser() / f"scores.{kind}"
-    from heatcheck.engine.files import write_atomically
+    from heatcheck.core.files import write_atomically
 
     write_atomically(path, data)
     note(f"{kind}: {len(data):,} bytes")

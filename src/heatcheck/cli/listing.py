@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from heatcheck import catalogue
 from heatcheck.cli.console import Json, emit, table
 from heatcheck.cli.options import Plugins
-from heatcheck.plugins import load_plugin
+from heatcheck.core import catalogue
+from heatcheck.core.plugins import load_plugin
 
 
 class Kind(StrEnum):
@@ -69,10 +69,7 @@ def records(what: Kind) -> list[dict[str, Any]]:
     if what is Kind.FILLS:
         return [entry.record() for entry in catalogue.entries("fill").values()]
     if what is Kind.UNITS:
-        roles = (
-            {"id": id, "form": id, "on": ("image", "text"), "summary": said} for id, said in catalogue.ROLES.items()
-        )
-        return [*({"id": id, **facts} for id, facts in catalogue.UNITS.items()), *roles]
+        return [{"id": id, **facts} for id, facts in {**catalogue.units(), **catalogue.unit_roles()}.items()]
     if what is Kind.PROFILES:
         from heatcheck.profiles import load_profile, names
 

@@ -1,27 +1,28 @@
 """`multiverse`: one question asked in many ways."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heatcheck.api.expansion import contestants, enough, expand
+from heatcheck.api.study import Study
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, console, emit, note
 from heatcheck.cli.run import FAILED, resumable, size
+from heatcheck.core.spec import SpecError, split
 from heatcheck.profiles import load_profile
-from heatcheck.spec import SpecError, split
-from heatcheck.study import Study
-from heatcheck.universes import contestants, enough, expand
+from heatcheck.run.runtime import Runtime
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from heatcheck.engine.planner import Plan
+    from heatcheck.api.expansion import Expansion
+    from heatcheck.api.multiverse import Multiverse
+    from heatcheck.run.plan import Plan
     from heatcheck.stats import Rankings
-    from heatcheck.universes import Expansion, Multiverse
 
 EMBEDDED_SAMPLES = 12
 """Samples where the embedded data are taken and none are said: enough to tell methods from random, in minutes."""
@@ -30,8 +31,9 @@ _TOLD = 12  # universes named per reason
 _NOUNS = ("dialect", "fill", "level", "output", "sample", "sign", "step", "unit", "universe", "way")
 
 
+@o.with_study_options(without=("metrics",))
 def multiverse(
-    study: o.StudyFile = None,
+    *,
     metric: Annotated[str, typer.Option("--metric", help="The question, such as morf, abpc or sds.")] = "morf",
     fill: Annotated[str | None, typer.Option("--fill", help="Fills, such as zero,blur,channel_mean.")] = None,
     steps: Annotated[str | None, typer.Option("--steps", help="Steps of curves, such as 8,20.")] = None,
@@ -47,20 +49,7 @@ def multiverse(
     factor: Annotated[
         list[str] | None, typer.Option("--factor", help="Another parameter, such as ties=random,index; repeatable.")
     ] = None,
-    models: o.Models = None,
-    data: o.Data = None,
-    methods: o.Methods = None,
-    profile: o.Profile = None,
-    samples: o.Samples = None,
-    target: o.Target = None,
-    seed: o.Seed = None,
-    out: o.Out = None,
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    batch: o.Batch = None,
-    maps: o.Maps = None,
-    budget: o.Budget = None,
-    plugin: o.Plugins = None,
+    options: o.StudyOptions,
     plan: Annotated[bool, typer.Option("--plan", help="Say what it would ask and cost, and stop.")] = False,
     report: Annotated[
         Path | None, typer.Option("--report", help="Where the report goes; the run's folder else.")
@@ -87,40 +76,28 @@ def multiverse(
     factors = {name: split(levels) for name, levels in given.items() if levels is not None}
     factors |= dict(_extra(text) for text in factor or ())
     factors |= {} if sign is None else {"sign": split(sign)}
-    wanted = o.study_of(
-        study, models=models, data=data, methods=methods, metrics=[metric], profile=profile, samples=samples,
-        target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,
-        plugins=plugin,
-    )  # fmt: skip
+    wanted = options.study(metrics=[metric])
     if len(wanted.metrics) != 1:
         raise SpecError(f"--metric: one metric is expanded at a time, not {', '.join(wanted.metrics)}")
     made = expand(metric, factors, wanted.profile)
     if factors:
         enough(made)
-    wanted = _settled(wanted, out, embedded=study is None and data is None)
+    wanted = _with_defaults(wanted, options)
     folder = wanted.out or Path("runs/multiverse")
-    runtime = wanted.runtime
-    shared: dict[str, Any] = {
-        "samples": wanted.samples,
-        "workers": runtime.workers or os.cpu_count(),
-        "threads": runtime.threads,
-        "batch": runtime.batch,
-        "maps": wanted.maps,
-    }
+    runtime = Runtime.of(wanted.runtime, progress="none" if quiet else "auto")
     with resumable(folder):
-        from heatcheck.api import Benchmark
-        from heatcheck.universes import Multiverse, over
+        from heatcheck.api.benchmark import Benchmark
+        from heatcheck.api.multiverse import Multiverse, over
 
         bench, made = over(Benchmark.from_study(wanted), metric, factors or None, wanted.samples)
-        found = bench.plan(out=folder, calibrate=plan, **shared)
+        found = bench.plan(samples=wanted.samples, out=folder, runtime=runtime, calibrate=plan)
         if plan:
             _tell_plan(made, found, json)
             return
         note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
         for line in _announced(made, found):
             note(line, quiet=quiet)
-        progress = "none" if quiet else "auto"
-        verse = Multiverse(bench.run(folder, budget=runtime.budget, progress=progress, **shared))
+        verse = Multiverse(bench.run(folder, samples=wanted.samples, runtime=runtime))
         page = verse.report(report.expanduser() if report else folder / "report.html")
     failed = verse.result.failed
     if json:
@@ -140,10 +117,11 @@ def _extra(text: str) -> tuple[str, list[str]]:
     return name.strip(), split(levels)
 
 
-def _settled(study: Study, out: Path | None, *, embedded: bool) -> Study:
+def _with_defaults(study: Study, options: o.StudyOptions) -> Study:
     """The study with what a multiverse takes where nothing is said."""
     changes: dict[str, Any] = {}
-    if out is None and study.out is not None:
+    embedded = options.file is None and options.given["data"] is None
+    if options.given["out"] is None and study.out is not None:
         changes["out"] = study.out.with_name(f"{study.out.name}-multiverse")
     if study.methods == load_profile(study.profile).methods:
         changes["methods"] = tuple(contestants(study.profile))
@@ -154,7 +132,7 @@ def _settled(study: Study, out: Path | None, *, embedded: bool) -> Study:
 
 def _announced(made: "Expansion", found: "Plan") -> Iterator[str]:
     """What will be asked, in words."""
-    from heatcheck.engine.progress import clock
+    from heatcheck.core.progress import clock
 
     sizes = " × ".join(_counted(len(levels), name) for name, levels in made.factors.items())
     yield f"{len(made.universes)} universes ({sizes}), {_counted(len(made.metrics), 'way')} to score"
@@ -182,7 +160,7 @@ def _tell_plan(made: "Expansion", found: "Plan", json: bool) -> None:
         typer.echo(line)
     typer.echo(f"memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}")
     for skip in found.skipped:
-        typer.echo(f"skipped on {skip['model']}: {skip['unit']} ({skip['reason']})")
+        typer.echo(f"skipped on {skip['model']}: {skip['component']} ({skip['reason']})")
 
 
 def _grouped(left_out: Any) -> Any:

@@ -1,35 +1,98 @@
-"""The options that `run` and `plan` share, and the study they add up to."""
+"""The options that `run`, `plan` and `multiverse` share, declared once, and the study they add up to."""
 
+import functools
+import inspect
+import os
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from heatcheck.spec import split
-from heatcheck.study import Study
+from heatcheck.api.study import Study
+from heatcheck.core.spec import split
 
 EMBEDDED = {"models": ["efficientnet_lite0"], "data": "images"}
 """What runs where no model and no data are named: real weights and real pictures that install with pip."""
 
-StudyFile = Annotated[Path | None, typer.Argument(metavar="STUDY", help="A TOML study file.", show_default=False)]
-Models = Annotated[
-    list[str] | None, typer.Option("--models", "-m", help="Models, such as timm:resnet50; commas or repeated.")
+Plugins = Annotated[
+    list[str] | None, typer.Option("--plugin", help="A Python file with methods, metrics or fills of your own.")
 ]
-Data = Annotated[str | None, typer.Option("--data", "-d", help="Data, such as folder:val or csv:reviews.csv.")]
-Methods = Annotated[list[str] | None, typer.Option("--methods", help="Methods, such as 'saliency,rise(samples=500)'.")]
-Metrics = Annotated[list[str] | None, typer.Option("--metrics", help="Metrics, such as 'sds,abpc'.")]
-Profile = Annotated[str | None, typer.Option("--profile", "-p", help="Where unwritten units and parameters come from.")]
-Samples = Annotated[int | None, typer.Option("--samples", "-n", help="How many samples; all if not given.")]
-Target = Annotated[str | None, typer.Option("--target", help="The class explained: predicted, label, top2, a number.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Of every random stream.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; an old run there is continued.")]
-Workers = Annotated[int | None, typer.Option("--workers", "-j", help="Processes.")]
-Threads = Annotated[int | None, typer.Option("--threads", help="Threads per process.")]
-Batch = Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")]
-Maps = Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")]
-Budget = Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")]
-Plugins = Annotated[list[str] | None, typer.Option("--plugin", help="A Python file with units of your own.")]
+_STUDY = Annotated[Path | None, typer.Argument(metavar="STUDY", help="A TOML study file.", show_default=False)]
+_OPTIONS: dict[str, Any] = {
+    "models": Annotated[
+        list[str] | None, typer.Option("--models", "-m", help="Models, such as timm:resnet50; commas or repeated.")
+    ],
+    "data": Annotated[str | None, typer.Option("--data", "-d", help="Data, such as folder:val or csv:reviews.csv.")],
+    "methods": Annotated[
+        list[str] | None, typer.Option("--methods", help="Methods, such as 'saliency,rise(samples=500)'.")
+    ],
+    "metrics": Annotated[list[str] | None, typer.Option("--metrics", help="Metrics, such as 'sds,abpc'.")],
+    "profile": Annotated[
+        str | None, typer.Option("--profile", "-p", help="Where methods, metrics and parameters not named come from.")
+    ],
+    "samples": Annotated[int | None, typer.Option("--samples", "-n", help="How many samples; all if not given.")],
+    "target": Annotated[
+        str | None, typer.Option("--target", help="The class explained: predicted, label, top2, a number.")
+    ],
+    "seed": Annotated[int | None, typer.Option("--seed", help="Of every random stream.")],
+    "out": Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; an old run there is continued.")],
+    "workers": Annotated[int | None, typer.Option("--workers", "-j", help="Processes.")],
+    "threads": Annotated[int | None, typer.Option("--threads", help="Threads per process.")],
+    "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
+    "maps": Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")],
+    "budget": Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")],
+    "plugins": Plugins,
+}
+"""What a study may be told on the command line, by the setting's name."""
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What a command line says about a study.
+
+    Args:
+        file: the study file, if one is named.
+        given: settings by name; None where nothing is said.
+    """
+
+    file: Path | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def study(self, **changes: Any) -> Study:
+        """The study that is meant, run by as many processes as there are cores unless something else is said."""
+        found = study_of(self.file, **{**self.given, **changes})
+        workers = found.runtime.workers or os.cpu_count()
+        return found.model_copy(update={"runtime": found.runtime.model_copy(update={"workers": workers})})
+
+
+def with_study_options(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a study, in the place of its parameter `options`."""
+    shared = {name: kind for name, kind in _OPTIONS.items() if name not in without}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            own = {name: value for name, value in given.items() if name not in ("study", *shared)}
+            command(**own, options=StudyOptions(given["study"], {name: given[name] for name in shared}))
+
+        parameters = [_optional("study", _STUDY)]
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            if parameter.name == "options":
+                parameters += [_optional(name, kind) for name, kind in shared.items()]
+            else:
+                parameters.append(parameter)
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
+def _optional(name: str, kind: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
 def study_of(path: Path | None, **options: Any) -> Study:

@@ -1,7 +1,6 @@
 """`run` and `plan`."""
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,29 +10,17 @@ import typer
 
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, complain, console, emit, note, table
+from heatcheck.run.runtime import Runtime
 
 FAILED, INTERRUPTED = 3, 130
 _SKIPPED = "skipped: "
 _REASONS = 5  # that are told when nothing could be ranked
 
 
+@o.with_study_options()
 def run(
-    study: o.StudyFile = None,
-    models: o.Models = None,
-    data: o.Data = None,
-    methods: o.Methods = None,
-    metrics: o.Metrics = None,
-    profile: o.Profile = None,
-    samples: o.Samples = None,
-    target: o.Target = None,
-    seed: o.Seed = None,
-    out: o.Out = None,
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    batch: o.Batch = None,
-    maps: o.Maps = None,
-    budget: o.Budget = None,
-    plugin: o.Plugins = None,
+    *,
+    options: o.StudyOptions,
     report: Annotated[
         Path | None, typer.Option("--report", help="Where the report goes; the run's folder else.")
     ] = None,
@@ -55,26 +42,14 @@ def run(
 
     heatcheck run --methods "saliency,smoothgrad(of=input_x_gradient),mine" --plugin mine.py
     """
-    wanted = o.study_of(
-        study, models=models, data=data, methods=methods, metrics=metrics, profile=profile, samples=samples,
-        target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,
-        plugins=plugin,
-    )  # fmt: skip
+    wanted = options.study()
     folder = wanted.out or Path("runs/default")
     with resumable(folder):
-        from heatcheck.api import Benchmark
+        from heatcheck.api.benchmark import Benchmark
 
         note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
-        result = Benchmark.from_study(wanted).run(
-            folder,
-            samples=wanted.samples,
-            workers=wanted.runtime.workers or os.cpu_count(),
-            threads=wanted.runtime.threads,
-            batch=wanted.runtime.batch,
-            maps=wanted.maps,
-            budget=wanted.runtime.budget,
-            progress="none" if quiet else "auto",
-        )
+        runtime = Runtime.of(wanted.runtime, progress="none" if quiet else "auto")
+        result = Benchmark.from_study(wanted).run(folder, samples=wanted.samples, runtime=runtime)
         page = result.report(report.expanduser() if report else folder / "report.html")
     failed = result.failed
     if json:
@@ -93,23 +68,10 @@ def run(
         raise typer.Exit(FAILED)
 
 
+@o.with_study_options()
 def plan(
-    study: o.StudyFile = None,
-    models: o.Models = None,
-    data: o.Data = None,
-    methods: o.Methods = None,
-    metrics: o.Metrics = None,
-    profile: o.Profile = None,
-    samples: o.Samples = None,
-    target: o.Target = None,
-    seed: o.Seed = None,
-    out: o.Out = None,
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    batch: o.Batch = None,
-    maps: o.Maps = None,
-    budget: o.Budget = None,
-    plugin: o.Plugins = None,
+    *,
+    options: o.StudyOptions,
     json: Json = False,
 ) -> None:
     """Say what a run would cost, before anything is spent: passes exactly, time, memory and disk roughly.
@@ -122,21 +84,10 @@ def plan(
 
     heatcheck plan --models timm:resnet50 --data folder:val --methods rise --metrics sds,infidelity
     """
-    wanted = o.study_of(
-        study, models=models, data=data, methods=methods, metrics=metrics, profile=profile, samples=samples,
-        target=target, seed=seed, out=out, workers=workers, threads=threads, batch=batch, maps=maps, budget=budget,
-        plugins=plugin,
-    )  # fmt: skip
-    from heatcheck.api import Benchmark
+    wanted = options.study()
+    from heatcheck.api.benchmark import Benchmark
 
-    found = Benchmark.from_study(wanted).plan(
-        samples=wanted.samples,
-        out=wanted.out,
-        workers=wanted.runtime.workers or os.cpu_count(),
-        threads=wanted.runtime.threads,
-        batch=wanted.runtime.batch,
-        maps=wanted.maps,
-    )
+    found = Benchmark.from_study(wanted).plan(samples=wanted.samples, out=wanted.out, runtime=wanted.runtime)
     if json:
         emit(found.record())
         return
@@ -149,14 +100,14 @@ def plan(
 
 def summary(found: Any) -> Iterator[str]:
     """A plan's totals in words."""
-    from heatcheck.engine.progress import clock
+    from heatcheck.core.progress import clock
 
     yield f"{counted(found.samples, 'sample')}, {found.reused:,} of them already done"
-    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; {found.shared:,} are used by several units"
+    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; {found.shared:,} are used by several methods or metrics"
     time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
     yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
     for skip in found.skipped:
-        yield f"skipped on {skip['model']}: {skip['unit']} ({skip['reason']})"
+        yield f"skipped on {skip['model']}: {skip['component']} ({skip['reason']})"
 
 
 def skips(result: Any) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from heatcheck.data.catalogue import Source, sources
+from heatcheck.data.catalogue import DataSource, sources
 
 if TYPE_CHECKING:
     from heatcheck.data.base import Dataset
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from heatcheck.data.sentiment import corpus
 
 __all__ = [
+    "DataSource",
     "Dataset",
-    "Source",
     "corpus",
     "decode_image",
     "imagenet_classes",

@@ -10,9 +10,9 @@ from typing import Any, overload
 import numpy as np
 from torch import Tensor
 
+from heatcheck.core.types import HeatcheckError, Modality, PathLike, Sample, digest_of
 from heatcheck.data.labels import ClassesArg, Labels
 from heatcheck.data.references import plain
-from heatcheck.types import HeatcheckError, Modality, PathLike, Sample, digest_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ LabelsArg = PathLike | Sequence[Any] | Mapping[str, Any] | Tensor | np.ndarray |
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SourceOptions:
     """What a user may say about a source beside its place."""
 
     samples: int | None = None

@@ -10,7 +10,7 @@ SPLITS = ("test", "val", "train")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DataSource:
     """The metadata block of a data source.
 
     Args:
@@ -40,7 +40,7 @@ class Source:
 
 
 _SOURCES = (
-    Source(
+    DataSource(
         id="images",
         form="images",
         modality="image",
@@ -48,7 +48,7 @@ _SOURCES = (
         licence="ImageNet's terms (imagenet_*); CC BY 2.0 (china, flower); the others as scikit-image states; boxes and parts Apache-2.0",
         loader="embedded:images",
     ),
-    Source(
+    DataSource(
         id="texts",
         form="texts",
         modality="text",
@@ -56,7 +56,7 @@ _SOURCES = (
         licence="Apache-2.0",
         loader="embedded:texts",
     ),
-    Source(
+    DataSource(
         id="folder",
         form="folder:PATH",
         modality="image",
@@ -64,7 +64,7 @@ _SOURCES = (
         licence=OWN,
         loader="folders:folder",
     ),
-    Source(
+    DataSource(
         id="imagenet",
         form="imagenet:PATH",
         modality="image",
@@ -72,7 +72,7 @@ _SOURCES = (
         licence="ImageNet's terms of access",
         loader="folders:imagenet",
     ),
-    Source(
+    DataSource(
         id="yolo",
         form="yolo:PATH",
         modality="image",
@@ -80,7 +80,7 @@ _SOURCES = (
         licence=OWN,
         loader="yolo:yolo",
     ),
-    Source(
+    DataSource(
         id="squares",
         form="squares:SOURCE",
         modality="image",
@@ -88,7 +88,7 @@ _SOURCES = (
         licence="the source's",
         loader="squares:squares",
     ),
-    Source(
+    DataSource(
         id="files",
         form="files:LIST.txt",
         modality="image",
@@ -96,7 +96,7 @@ _SOURCES = (
         licence=OWN,
         loader="folders:files",
     ),
-    Source(
+    DataSource(
         id="csv",
         form="csv:FILE",
         modality="text",
@@ -104,7 +104,7 @@ _SOURCES = (
         licence=OWN,
         loader="tables:csv_table",
     ),
-    Source(
+    DataSource(
         id="tsv",
         form="tsv:FILE",
         modality="text",
@@ -112,7 +112,7 @@ _SOURCES = (
         licence=OWN,
         loader="tables:tsv_table",
     ),
-    Source(
+    DataSource(
         id="jsonl",
         form="jsonl:FILE",
         modality="text",
@@ -120,7 +120,7 @@ _SOURCES = (
         licence=OWN,
         loader="tables:jsonl_table",
     ),
-    Source(
+    DataSource(
         id="eraser",
         form="eraser:PATH[:SPLIT]",
         modality="text",
@@ -128,7 +128,7 @@ _SOURCES = (
         licence=OWN,
         loader="eraser:eraser",
     ),
-    Source(
+    DataSource(
         id="tensor",
         form="a torch Tensor, or (tensor, labels)",
         modality="image or text",
@@ -136,7 +136,7 @@ _SOURCES = (
         licence=OWN,
         loader="items:tensors",
     ),
-    Source(
+    DataSource(
         id="sequence",
         form="a list of texts, paths, pictures or (item, label) pairs",
         modality="image or text",
@@ -144,7 +144,7 @@ _SOURCES = (
         licence=OWN,
         loader="items:sequence",
     ),
-    Source(
+    DataSource(
         id="torch",
         form="a torch Dataset",
         modality="image or text",
@@ -155,7 +155,7 @@ _SOURCES = (
 )
 
 
-def sources() -> dict[str, Source]:
+def sources() -> dict[str, DataSource]:
     """All data sources by id."""
     return {source.id: source for source in _SOURCES}
 

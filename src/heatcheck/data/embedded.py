@@ -4,14 +4,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from heatcheck.data.base import Listing, Options, distinct
+from heatcheck.core.types import HeatcheckError, Modality, Sample
+from heatcheck.data.base import Listing, SourceOptions, distinct
 from heatcheck.data.folders import with_references
 from heatcheck.data.images import picture_sample
 from heatcheck.data.labels import Labels
 from heatcheck.data.packages import package_folder
 from heatcheck.data.sentiment import CLASSES, corpus
 from heatcheck.data.sidecars import beside
-from heatcheck.types import HeatcheckError, Modality, Sample
 
 _TEXTS = 48
 _SKIMAGE = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
@@ -21,7 +21,7 @@ _PHOTOGRAPHS = (
 )
 
 
-def images(options: Options) -> Listing:
+def images(options: SourceOptions) -> Listing:
     """The embedded pictures: foolbox's ImageNet samples with their labels, photographs without.
 
     Boxes of what they show and of its parts are our own, drawn by hand.
@@ -50,7 +50,7 @@ def _imagenet_if_known() -> Labels:
         return Labels()
 
 
-def texts(options: Options) -> Listing:
+def texts(options: SourceOptions) -> Listing:
     """The embedded texts: reviews of the sentiment corpus's test split, with their decisive words; every word is a part."""
     samples = [_with_words(sample) for sample in corpus(_TEXTS, seed=0, split="test")]
     return Listing(

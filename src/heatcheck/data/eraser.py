@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heatcheck.data.base import Listing, Options, distinct
+from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
+from heatcheck.data.base import Listing, SourceOptions, distinct
 from heatcheck.data.catalogue import SPLITS
 from heatcheck.data.labels import Labels
 from heatcheck.data.places import kind_of, near_names
 from heatcheck.data.references import text_with
 from heatcheck.data.texts import text_sample
-from heatcheck.types import HeatcheckError, Modality, Sample, digest_of
 
 _LONGEST_FILE = 100_000_000
 _LARGEST_ARCHIVE = 1_000_000_000
@@ -30,7 +30,7 @@ class _Corpus:
     splits: Mapping[str, Sequence[str]]
 
 
-def eraser(where: str, options: Options) -> Listing:
+def eraser(where: str, options: SourceOptions) -> Listing:
     """One split of a corpus whose documents are classified, such as ERASER's movie reviews.
 
     Rationales are given as tokens between spaces; they become spans of characters. Documents that are also in a split

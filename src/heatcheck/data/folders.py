@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
 from heatcheck.data import sidecars
-from heatcheck.data.base import Listing, Options, distinct
+from heatcheck.data.base import Listing, SourceOptions, distinct
 from heatcheck.data.imagenet_names import imagenet_wnids
 from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.labels import Labels, as_index, is_missing, read_lines
 from heatcheck.data.places import existing, kind_of
 from heatcheck.data.references import picture_with
 from heatcheck.data.tables import read_table
-from heatcheck.types import HeatcheckError, Modality, Sample, digest_of
 
 _WNID = re.compile(r"n\d{8}")
 _SIDECARS = frozenset({"labels.csv", "classes.txt", *sidecars.FILES})
 _DEPTH = 8  # of nested folders; a link to a folder above ends here
 
 
-def folder(where: str, options: Options) -> Listing:
+def folder(where: str, options: SourceOptions) -> Listing:
     """A folder of pictures, flat or with a subfolder per class.
 
     A lone subfolder (`images/`) only wraps the pictures. Classes are `classes=`, else the lines of
@@ -34,7 +34,7 @@ def folder(where: str, options: Options) -> Listing:
     return _listing(root, root, options, Labels.given(options.classes) if options.classes is not None else None)
 
 
-def imagenet(where: str, options: Options) -> Listing:
+def imagenet(where: str, options: SourceOptions) -> Listing:
     """ImageNet's validation pictures, in wnid folders (here or in `val/`) or beside a `labels.csv`."""
     root = existing(where, "folder")
     inner = root / "val" if (root / "val").is_dir() else root
@@ -49,7 +49,7 @@ def is_imagenet(root: Path) -> bool:
     return bool(names) and all(_WNID.fullmatch(name) for name in names)
 
 
-def files(where: str, options: Options) -> Listing:
+def files(where: str, options: SourceOptions) -> Listing:
     """A list of pictures: a path per line, relative to the list, then a tab or comma and the label, if known."""
     path = existing(where, "file")
     lines = [line for line in read_lines(path, "files") if line]
@@ -113,7 +113,7 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
             yield path
 
 
-def _listing(root: Path, inner: Path, options: Options, labels: Labels | None) -> Listing:
+def _listing(root: Path, inner: Path, options: SourceOptions, labels: Labels | None) -> Listing:
     try:
         found = search(inner)
     except OSError as error:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from heatcheck.core.types import HeatcheckError, Sample, digest_of
 from heatcheck.data.places import kind_of
-from heatcheck.types import HeatcheckError, Sample, digest_of
 
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"}

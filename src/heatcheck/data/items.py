@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from heatcheck.data.base import Listing, Options, distinct, numbered
+from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of, digest_of_tensor
+from heatcheck.data.base import Listing, SourceOptions, distinct, numbered
 from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.labels import Labels
 from heatcheck.data.references import KINDS, picture_with, text_with
 from heatcheck.data.tables import LABEL_COLUMNS, TEXT_COLUMNS
 from heatcheck.data.texts import text_sample
-from heatcheck.types import HeatcheckError, Modality, Sample, digest_of, digest_of_tensor
 
 _CONTENT_KEYS = (
     "image",
@@ -33,7 +33,7 @@ _CONTENT_KEYS = (
 _LABEL_KEYS = (*LABEL_COLUMNS, "fine_label", "coarse_label")
 
 
-def tensors(spec: Any, options: Options) -> Listing:
+def tensors(spec: Any, options: SourceOptions) -> Listing:
     """Inputs that are ready for the model: a batch, or a batch and its labels."""
     batch, labels = spec if isinstance(spec, tuple) else (spec, None)
     if batch.ndim < 2 or _modality_of_tensor(batch[0] if len(batch) else batch.new_zeros(batch.shape[1:])) is None:
@@ -47,7 +47,7 @@ def tensors(spec: Any, options: Options) -> Listing:
     return _listing("tensors", list(zip(batch, written, strict=True)), options)
 
 
-def sequence(spec: Any, options: Options) -> Listing:
+def sequence(spec: Any, options: SourceOptions) -> Listing:
     """A list of texts, paths, PIL images, arrays or tensors, or of pairs of such a thing and its label.
 
     Items may also be dicts, such as `{"image": …, "label": …, "boxes": …}`: these can carry references.
@@ -55,7 +55,7 @@ def sequence(spec: Any, options: Options) -> Listing:
     return _listing("", list(spec), options)
 
 
-def _listing(name: str, items: Sequence[Any], options: Options) -> Listing:
+def _listing(name: str, items: Sequence[Any], options: SourceOptions) -> Listing:
     pairs = [_split(item) for item in items]
     contents = [content for content, _ in pairs]
     as_paths = _are_picture_paths(contents)
@@ -72,7 +72,7 @@ def _listing(name: str, items: Sequence[Any], options: Options) -> Listing:
     )
 
 
-def torch_dataset(spec: Any, options: Options) -> Listing:
+def torch_dataset(spec: Any, options: SourceOptions) -> Listing:
     """A torch Dataset, or anything with items; one that cannot be read becomes a sample with a problem.
 
     Without a length, it gives its first items.
@@ -82,11 +82,11 @@ def torch_dataset(spec: Any, options: Options) -> Listing:
         return _dataset_listing(type(spec).__name__, len(items), items.__getitem__, options)
     given = getattr(spec, "classes", None)
     if options.classes is None and isinstance(given, list | tuple):
-        options = Options(classes=[str(c) for c in given])
+        options = SourceOptions(classes=[str(c) for c in given])
     return _dataset_listing(type(spec).__name__, len(spec), spec.__getitem__, options)
 
 
-def _dataset_listing(name: str, length: int, get: Callable[[int], Any], options: Options) -> Listing:
+def _dataset_listing(name: str, length: int, get: Callable[[int], Any], options: SourceOptions) -> Listing:
     names = numbered(length)
     modality = _first_modality(length, get)
 

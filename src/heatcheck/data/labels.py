@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from heatcheck.core.types import HeatcheckError, PathLike
 from heatcheck.data.imagenet_names import imagenet_classes, imagenet_wnids
-from heatcheck.types import HeatcheckError, PathLike
 
 ClassesArg = PathLike | Sequence[str] | None
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from heatcheck.data.base import Dataset, LabelsArg, Listing, Options
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError, Sample
+from heatcheck.data.base import Dataset, LabelsArg, Listing, SourceOptions
 from heatcheck.data.catalogue import sources
 from heatcheck.data.folders import is_imagenet
 from heatcheck.data.images import SUFFIXES
@@ -15,8 +17,6 @@ from heatcheck.data.labels import ClassesArg, Labels, read_lines
 from heatcheck.data.places import kind_of, near_names
 from heatcheck.data.tables import read_table
 from heatcheck.data.yolo import is_yolo
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError, Sample
 
 _TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _PLACELESS = ("images", "texts")
@@ -59,14 +59,14 @@ def load_data(
         if any(option is not None for option in (labels, classes, text_column, label_column)):
             raise HeatcheckError("labels, classes and columns belong to the source; this data set is already loaded")
         return spec if samples is None else spec.take(samples, seed)
-    options = Options(samples=samples, classes=classes, text_column=text_column, label_column=label_column)
+    options = SourceOptions(samples=samples, classes=classes, text_column=text_column, label_column=label_column)
     listing = listing_of(spec, options)
     if labels is not None:
         listing = _relabelled(listing, labels, classes)
     return listing.collect(samples, seed)
 
 
-def listing_of(spec: Any, options: Options) -> Listing:
+def listing_of(spec: Any, options: SourceOptions) -> Listing:
     """What a spec, a path or an object holds, before any of it is read."""
     if not isinstance(spec, str | Path):
         return _from_object(spec, options)
@@ -85,7 +85,7 @@ def listing_of(spec: Any, options: Options) -> Listing:
     raise HeatcheckError(_unknown(text, id))
 
 
-def _call(id: str, place: tuple[Any, ...], options: Options) -> Listing:
+def _call(id: str, place: tuple[Any, ...], options: SourceOptions) -> Listing:
     named = options.text_column is not None or options.label_column is not None
     if named and id not in _TABLES.values():
         raise HeatcheckError(f"text_column and label_column are for tables ({', '.join(_TABLES)}), not for {id!r} data")
@@ -93,7 +93,7 @@ def _call(id: str, place: tuple[Any, ...], options: Options) -> Listing:
     return listing
 
 
-def _from_object(spec: Any, options: Options) -> Listing:
+def _from_object(spec: Any, options: SourceOptions) -> Listing:
     pair = isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], Tensor)
     if isinstance(spec, Tensor) or pair:
         return _call("tensor", (spec,), options)

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from heatcheck.types import HeatcheckError
+from heatcheck.core.types import HeatcheckError
 
 
 def package_folder(package: str, inside: str, install: str) -> Path:

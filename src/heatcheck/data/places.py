@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError
 
 
 def kind_of(path: Path) -> str | None:

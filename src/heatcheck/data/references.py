@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from heatcheck.core.types import HeatcheckError, Sample, digest_of, digest_of_tensor
 from heatcheck.data.images import mask_size, picture_size, read_mask
-from heatcheck.types import HeatcheckError, Sample, digest_of, digest_of_tensor
 
 KINDS = ("mask", "boxes", "parts", "without", "spans")
 """The kinds of references that data can carry; a model turns them into `mask`, `parts` and `without` on its sites."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, TypeVar
 
+from heatcheck.core.types import HeatcheckError, Sample, digest_of
 from heatcheck.data.texts import text_sample
-from heatcheck.types import HeatcheckError, Sample, digest_of
 
 CLASSES = ("negative", "positive")
 T = TypeVar("T")

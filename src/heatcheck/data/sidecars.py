@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data.images import SUFFIXES
 from heatcheck.data.labels import Labels, is_missing
 from heatcheck.data.references import check_box
 from heatcheck.data.tables import read_table
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError
 
 FILES = frozenset({"boxes.csv", "parts.csv"})
 FOLDERS = ("masks", "parts", "without")

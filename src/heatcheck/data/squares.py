@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from heatcheck.data.base import Listing, Options
+from heatcheck.core.types import HeatcheckError, Modality, Sample
+from heatcheck.data.base import Listing, SourceOptions
 from heatcheck.data.images import decode_image, picture_sample
 from heatcheck.data.labels import Labels
 from heatcheck.data.references import picture_with
-from heatcheck.types import HeatcheckError, Modality, Sample
 
 CLASSES = ("plain", "square")
 SIDE, SQUARE, LATTICE = 224, 60, 50
 YELLOW = (255, 255, 0)
 
 
-def squares(where: str, options: Options) -> Listing:
+def squares(where: str, options: SourceOptions) -> Listing:
     """M4's pictures with a synthetic ground truth, made from any source of pictures.
 
     Pictures are scaled to a shorter side of 256 and cropped to 224 × 224. The first half get a yellow square of
@@ -30,7 +30,7 @@ def squares(where: str, options: Options) -> Listing:
     """
     from heatcheck.data.load import listing_of
 
-    source = listing_of(where, Options())
+    source = listing_of(where, SourceOptions())
     if source.modality is not Modality.IMAGE:
         raise HeatcheckError(f"squares:{where} needs pictures; {where!r} holds {source.modality}s")
     marked = (len(source.names) + 1) // 2

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heatcheck.data.base import Listing, Options, numbered
+from heatcheck.core.types import HeatcheckError, Modality, Sample
+from heatcheck.data.base import Listing, SourceOptions, numbered
 from heatcheck.data.labels import Labels, as_index, is_missing
 from heatcheck.data.places import existing
 from heatcheck.data.references import text_with
 from heatcheck.data.texts import text_sample
-from heatcheck.types import HeatcheckError, Modality, Sample
 
 TEXT_COLUMNS = (
     "text",
@@ -39,13 +39,13 @@ class Row:
     problem: str | None = None
 
 
-def csv_table(where: str, options: Options) -> Listing:
+def csv_table(where: str, options: SourceOptions) -> Listing:
     """Texts in a comma-separated file, with or without a header."""
     path = existing(where, "file")
     return _listing(path, read_table(path, ",", header=_named(options)), options)
 
 
-def tsv_table(where: str, options: Options) -> Listing:
+def tsv_table(where: str, options: SourceOptions) -> Listing:
     """Texts in a tab-separated file, with or without a header.
 
     Quotes are read as in CSV, unless that fails or swallows lines that are rows by themselves.
@@ -54,7 +54,7 @@ def tsv_table(where: str, options: Options) -> Listing:
     return _listing(path, read_table(path, "\t", header=_named(options)), options)
 
 
-def jsonl_table(where: str, options: Options) -> Listing:
+def jsonl_table(where: str, options: SourceOptions) -> Listing:
     """Texts as JSON objects, one per line.
 
     Besides text and label they may have `spans` (of characters, `[[start, end], …]`), `parts` (spans by name) and
@@ -143,11 +143,11 @@ def _quoted(text: str, delimiter: str, strict: bool) -> list[list[str]]:
     return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict) if row]
 
 
-def _named(options: Options) -> bool:
+def _named(options: SourceOptions) -> bool:
     return isinstance(options.text_column, str) or isinstance(options.label_column, str)
 
 
-def _listing(path: Path, rows: Sequence[Row], options: Options) -> Listing:
+def _listing(path: Path, rows: Sequence[Row], options: SourceOptions) -> Listing:
     columns = list(dict.fromkeys(c for row in rows for c, v in row.cells.items() if not isinstance(v, list | dict)))
     label_column = _column(options.label_column, columns, LABEL_COLUMNS, "label_column", path)
     text_column = _column(options.text_column, columns, TEXT_COLUMNS, "text_column", path)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from heatcheck.types import Sample, digest_of
+from heatcheck.core.types import Sample, digest_of
 
 
 def text_sample(name: str, text: Any, reference: Mapping[str, Any] | None = None) -> Sample:

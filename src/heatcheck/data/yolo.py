@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heatcheck.data.base import Listing, Options
+from heatcheck.core.types import HeatcheckError, Modality, Sample
+from heatcheck.data.base import Listing, SourceOptions
 from heatcheck.data.folders import search
 from heatcheck.data.images import picture_sample
 from heatcheck.data.labels import Labels, read_lines
 from heatcheck.data.places import existing
 from heatcheck.data.references import picture_with, size_of
-from heatcheck.types import HeatcheckError, Modality, Sample
 
 LABELS = ("labels", "polygons")
 """Folders of label files, in the place of `images`."""
@@ -36,7 +36,7 @@ class _Object:
         return [v * (height if i % 2 else width) for i, v in enumerate(self.corners)]
 
 
-def yolo(where: str, options: Options) -> Listing:
+def yolo(where: str, options: SourceOptions) -> Listing:
     """Pictures in `images/` with a text file each in `labels/` or `polygons/`, or beside it: a line per object.
 
     A line is the class, then centre, width and height of a box or the corners of a polygon, as shares of the picture.

@@ -10,8 +10,17 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from heatcheck.types import HeatcheckError, Inputs, Modality, NotApplicable
+from heatcheck.core import catalogue
+from heatcheck.core.types import HeatcheckError, Inputs, Modality, NotApplicable
 
+ROLES = {
+    "site": "The smallest there is",
+    "cell": "A few large units",
+    "patch": "More and smaller units",
+    "segment": "Units that follow the content",
+    "region": "More of these",
+}
+"""Units by what they are for, so that a default fits every modality; each domain says which ones they are there."""
 REDUCTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "sum": lambda a, dim: a.sum(dim),
     "sum_abs": lambda a, dim: a.abs().sum(dim),
@@ -137,7 +146,9 @@ class Domain(ABC):
 
     modality: ClassVar[Modality]
     roles: ClassVar[Mapping[str, str]]
-    """What a role (`site`, `cell`, `patch`, `segment`, `region`) is called here, so that defaults fit every modality."""
+    """The units that each of `ROLES` means here."""
+    usual_levels: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Fills and units that published comparisons differ in: what a multiverse varies where nothing is said."""
     default_fill: ClassVar[str]
     insertion_fill: ClassVar[str]
     """What units are inserted into, where a metric inserts."""
@@ -233,6 +244,17 @@ class Domain(ABC):
             keep = keep | fixed if keep.dtype == torch.bool else torch.where(fixed, torch.ones_like(keep), keep)
         return self.mix(x, keep, full)
 
-    def unknown_units(self, kind: str, known: str) -> NotApplicable:
+    def unknown_units(self, name: str) -> NotApplicable:
         """The error for units that this domain does not have."""
-        return NotApplicable(f"units={kind!r} do not exist for a {self.modality}; it has {known}")
+        known = ", ".join(u["form"] for u in catalogue.units().values() if self.modality in u["on"])
+        return NotApplicable(f"units={name!r} do not exist for a {self.modality}; it has {known}")
+
+    def check_units(self, name: str) -> None:
+        """Raise NotApplicable for units that exist, but not on this domain."""
+        form = catalogue.units().get(name.partition("(")[0])
+        if form is not None and self.modality not in form["on"]:
+            raise self.unknown_units(name)
+
+    def cut_to_sites(self, values: Float[Tensor, "b ..."], x: Inputs) -> Float[Tensor, "b ..."]:
+        """Maps that were padded to the longest input of a list, cut to the sites that these inputs have."""
+        return values

@@ -10,8 +10,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from heatcheck.core.types import HeatcheckError, Inputs, Modality, NotApplicable
 from heatcheck.domain.base import Domain, Windows, reduce_over
-from heatcheck.types import HeatcheckError, Inputs, Modality, NotApplicable
+
+MODALITY = "image"
+UNITS = {
+    "pixel": ("pixel", "Each pixel alone."),
+    "grid": ("grid(n)", "n × n square cells, n = 4 if not given."),
+    "slic": ("slic(n)", "About n SLIC superpixels, n = 50 if not given."),
+    "quickshift": ("quickshift", "Quickshift superpixels."),
+}
+"""What can be deleted together, by id: how it is written, and what it is."""
+UNIT_ROLES = {"site": "pixel", "cell": "grid(4)", "patch": "grid(8)", "segment": "slic(50)", "region": "slic(100)"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +34,10 @@ class ImageDomain(Domain):
     """
 
     modality: ClassVar[Modality] = Modality.IMAGE
-    roles: ClassVar[Mapping[str, str]] = {
-        "site": "pixel",
-        "cell": "grid(4)",
-        "patch": "grid(8)",
-        "segment": "slic(50)",
-        "region": "slic(100)",
+    roles: ClassVar[Mapping[str, str]] = UNIT_ROLES
+    usual_levels: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fill": ("zero", "blur", "channel_mean"),
+        "units": ("pixel", "grid(8)"),
     }
     default_fill: ClassVar[str] = "zero"
     insertion_fill: ClassVar[str] = "blur(kernel=11, sigma=5.0)"
@@ -113,7 +121,7 @@ class ImageDomain(Domain):
             labels = [superpixels(kind, n or 50, rgb) for rgb in self.to_rgb(x)]
             index = torch.stack(labels).flatten(1)
             return index, int(index.max()) + 1
-        raise self.unknown_units(kind, "pixel, grid(n), slic(n), quickshift")
+        raise self.unknown_units(kind)
 
     def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
         pixels, gone = x["pixels"], full["pixels"]

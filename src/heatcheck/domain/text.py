@@ -8,8 +8,17 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from heatcheck.core.types import HeatcheckError, Inputs, Modality
 from heatcheck.domain.base import Domain, Windows, reduce_over
-from heatcheck.types import HeatcheckError, Inputs, Modality
+
+MODALITY = "text"
+UNITS = {
+    "token": ("token", "Each token that is not special."),
+    "word": ("word", "The tokens of a word together."),
+    "sentence": ("sentence", "The tokens of a sentence together."),
+}
+"""What can be deleted together, by id: how it is written, and what it is."""
+UNIT_ROLES = {"site": "token", "cell": "token", "patch": "token", "segment": "word", "region": "word"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +37,8 @@ class TextDomain(Domain):
     """
 
     modality: ClassVar[Modality] = Modality.TEXT
-    roles: ClassVar[Mapping[str, str]] = {
-        "site": "token",
-        "cell": "token",
-        "patch": "token",
-        "segment": "word",
-        "region": "word",
-    }
+    roles: ClassVar[Mapping[str, str]] = UNIT_ROLES
+    usual_levels: ClassVar[Mapping[str, tuple[str, ...]]] = {"fill": ("mask", "pad", "unk"), "units": ("token", "word")}
     default_fill: ClassVar[str] = "pad"
     insertion_fill: ClassVar[str] = "pad"
     inclusive_percentiles: ClassVar[bool] = True
@@ -98,7 +102,7 @@ class TextDomain(Domain):
             return free.long().cumsum(1) - 1, width
         if kind in ("word", "sentence"):
             return x[kind], width
-        raise self.unknown_units(kind, "token, word, sentence")
+        raise self.unknown_units(kind)
 
     def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
         soft = keep.dtype != torch.bool
@@ -131,6 +135,9 @@ class TextDomain(Domain):
         if values.shape[1] != x["ids"].shape[1]:
             raise HeatcheckError(f"a map over {values.shape[1]} tokens was given for texts of {x['ids'].shape[1]}")
         return values
+
+    def cut_to_sites(self, values: Float[Tensor, "b t"], x: Inputs) -> Float[Tensor, "b s"]:
+        return values[:, : x["ids"].shape[1]]
 
     def as_map(self, sites: Float[Tensor, "b s"], x: Inputs) -> Float[Tensor, "b s"]:
         return sites

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, TypeVar
 from jaxtyping import Shaped
 from torch import Tensor
 
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Domain
-from heatcheck.types import Batch, Inputs
-from heatcheck.unit import Unit, declare
+from heatcheck.domain.component import Component, declare
 
 T = TypeVar("T", bound=type)
 
@@ -21,7 +21,7 @@ def fill(id: str, *, on: tuple[str, ...], version: int = 1, **facts: Any) -> Cal
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Fill(Unit, ABC):
+class Fill(Component, ABC):
     """A way to delete. Most need only say what the input looks like when all of it is gone."""
 
     random: ClassVar[bool] = False

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 import numpy as np
 from jaxtyping import Bool, Float
 
+from heatcheck.core.types import Inputs, NotApplicable
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import fill
 from heatcheck.fills.imputation import Imputation, planes
-from heatcheck.types import Inputs, NotApplicable
 
 
 @fill("biharmonic", on=("image",))

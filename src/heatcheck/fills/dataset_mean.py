@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs, NotApplicable
 
 
 @fill("dataset_mean", on=("image",))

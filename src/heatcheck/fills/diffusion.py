@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, UInt8
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.base import fill
 from heatcheck.fills.painting import Painter
 from heatcheck.models.vision_shim import load_transformers, without_bars
-from heatcheck.spec import SpecError
-from heatcheck.types import HeatcheckError, NotApplicable
 
 _KINDS = ("*.json", "*.txt", "*.safetensors")
 _INDEX = "model_index.json"

@@ -7,10 +7,10 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
 
 
 @fill("black", on=("image",))

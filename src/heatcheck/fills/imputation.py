@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from heatcheck.core.types import Batch, HeatcheckError, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill
-from heatcheck.types import Batch, HeatcheckError, Inputs
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -11,12 +11,12 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import fill
 from heatcheck.fills.imputation import Imputation, planes
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
 
 BESIDE, ACROSS = 1 / 6, 1 / 12
 """The weights of a pixel's four direct neighbours and of its four diagonal ones."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, UInt8
 
+from heatcheck.core.cache import cache_folder
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.base import fill
 from heatcheck.fills.painting import Painter
-from heatcheck.models.cache import cache_folder
-from heatcheck.types import HeatcheckError, NotApplicable
 
 FILE, PLACE = "migan_pipeline_v2.onnx", "HEATCHECK_MIGAN"
 

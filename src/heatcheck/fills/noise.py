@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import torch
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.fills.base import Fill, fill
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
 
 
 @fill("noise", on=("image", "text"))

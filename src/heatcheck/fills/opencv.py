@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from scipy import ndimage
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Inputs, NotApplicable
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import fill
 from heatcheck.fills.imputation import Imputation, planes
-from heatcheck.spec import SpecError
-from heatcheck.types import Inputs, NotApplicable
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

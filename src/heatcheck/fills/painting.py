@@ -18,12 +18,12 @@ from jaxtyping import Bool, Shaped, UInt8
 from scipy import ndimage
 from torch import Tensor
 
+from heatcheck.core.cache import cache_folder
+from heatcheck.core.files import sha256_of, write_atomically
+from heatcheck.core.identity import canonical
+from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Domain
-from heatcheck.engine.files import sha256_of, write_atomically
-from heatcheck.engine.identity import canonical
 from heatcheck.fills.base import Fill
-from heatcheck.models.cache import cache_folder
-from heatcheck.types import Batch, HeatcheckError, Inputs, NotApplicable
 
 LIMIT = "HEATCHECK_PAINTINGS"
 """Environment variable: megabytes of painted pixels that may lie in the cache folder; 0 for none."""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
-from heatcheck.types import Batch, Inputs
 
 
 @fill("superpixel_mean", on=("image",))

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from heatcheck.core.types import Batch, HeatcheckError, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.domain.text import TextDomain
 from heatcheck.fills.base import Fill, fill
-from heatcheck.types import Batch, HeatcheckError, Inputs
 
 
 def all_tokens(domain: TextDomain, x: Inputs, token: str, *, attended: bool) -> Inputs:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.fills.base import Fill, fill
-from heatcheck.types import Batch, Inputs
 
 
 @fill("zero", on=("image", "text"))

@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.answers import scalar
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe, Seen
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method, method
-from heatcheck.models.attention import AttentionTrace, Block, HeadTrace
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs, NotApplicable
+from heatcheck.probe.answers import scalar
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.attention import AttentionTrace, Block, HeadTrace
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
 
 PREFIXES = 16
 """The most tokens (class, distillation, registers) that may stand before a picture's patches."""
@@ -65,7 +66,7 @@ class AttentionMethod(Method):
         def read(seen: Seen[AttentionTrace]) -> Tensor:
             return token_map(probe, batch.x, seen.rules, tokens(seen))
 
-        yield from probe.look(batch, rows, make, self.trace, read, self.output)
+        yield from probe.run_with_rules(batch, rows, make, self.trace, read, self.output)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return 1, 1

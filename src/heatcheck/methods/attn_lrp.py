@@ -7,12 +7,12 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.relevance import Epsilon, Relevance, Rule, gamma_rule, propagate
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 
 @method("attn_lrp", family="relevance", uses=("gradient",), properties=("dummy", "linear", "symmetric"))

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.answers import scalar
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.models.architectures.bagnet import STRIDE, BagNet
-from heatcheck.types import Batch, Inputs, NotApplicable
+from heatcheck.probe.answers import scalar
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 _SHIFTS = STRIDE * STRIDE
 
@@ -58,7 +58,9 @@ class BagNetEvidence(Method):
 
     def _between_centres(self, probe: Probe, batch: Batch, network: BagNet) -> Float[Tensor, "b h w"]:
         rows = torch.arange(len(batch))
-        seen = torch.cat([maps for _, maps in probe.looks(rows, batch.x.take, self._reader(batch, rows, network))])
+        seen = torch.cat(
+            [maps for _, maps in probe.read_network(rows, batch.x.take, self._reader(batch, rows, network))]
+        )
         inside = tuple(STRIDE * (n - 1) + 1 for n in seen.shape[1:])
         fine = F.interpolate(seen[:, None], inside, mode="bilinear", align_corners=True)
         height, width = batch.x["pixels"].shape[-2:]
@@ -82,7 +84,7 @@ class BagNetEvidence(Method):
             return batch.x.take(rows[index]).replace(pixels=torch.stack(shifted))
 
         found = pixels.new_empty(len(batch), STRIDE, STRIDE, down, across)
-        for index, maps in probe.looks(rows, make, self._reader(batch, rows, network)):
+        for index, maps in probe.read_network(rows, make, self._reader(batch, rows, network)):
             found.flatten(0, 2)[index] = maps
         return found.permute(0, 3, 1, 4, 2).reshape(len(batch), down * STRIDE, -1)[:, :height, :width]
 

@@ -10,15 +10,15 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.identity import canonical
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Domain, Units
-from heatcheck.engine.identity import canonical
-from heatcheck.engine.plan import Ask, Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.domain.component import Component, declare
 from heatcheck.fills.base import Fill
-from heatcheck.spec import SpecError
-from heatcheck.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable
-from heatcheck.unit import Unit, declare
+from heatcheck.probe.asks import Ask, Shape
+from heatcheck.probe.probe import Probe
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def method(
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Method(Unit, ABC):
+class Method(Component, ABC):
     """An attribution method. Authors write `attribute`; calling is the base class's business.
 
     Args:
@@ -134,7 +134,7 @@ class Method(Unit, ABC):
         return super().resolve(domain)
 
     @property
-    def kin(self) -> str:
+    def cache_key(self) -> str:
         """What this method's maps are made of before `post`; methods that differ in it alone share the work."""
         return canonical({**self.identity(), "params": {**self.identity()["params"], "post": None}})
 
@@ -148,11 +148,13 @@ class Method(Unit, ABC):
     @final
     def __call__(self, probe: Probe, batch: Batch) -> Attribution:
         """Explain a batch: one map per sample, or the reason why there is none."""
-        unit = self.resolve(probe.domain)
-        values = probe.shared(f"{unit.kin} {batch.target.tolist()}", batch, lambda: unit.reduced(probe, batch))
-        if unit.post == "abs":
+        component = self.resolved_on(probe.domain)
+        values = probe.shared(
+            f"{component.cache_key} {batch.target.tolist()}", batch, lambda: component.reduced(probe, batch)
+        )
+        if component.post == "abs":
             values = values.abs()
-        elif unit.post == "relu":
+        elif component.post == "relu":
             values = values.relu()
         values = values.detach().to(torch.promote_types(probe.model.dtype, torch.float32))
         finite = torch.isfinite(values).flatten(1).all(1)
@@ -160,10 +162,10 @@ class Method(Unit, ABC):
         return Attribution(
             values=values,
             target=batch.target,
-            method=unit.name,
-            signed=unit.signed,
-            output=unit.output,
-            interpolation=unit.interpolation,
+            method=component.name,
+            signed=component.signed,
+            output=component.output,
+            interpolation=component.interpolation,
             status=status,
         )
 
@@ -177,13 +179,8 @@ def _from_function(function: Callable[..., Tensor]) -> type[Method]:
     }
 
     def attribute(self: Method, probe: Probe, batch: Batch) -> Tensor:
-        leaf = probe.domain.leaf(batch.x).detach()
-        chunks = []
-        for rows in torch.split(torch.arange(len(batch)), probe.numerics.backward):
-            part = batch.take(rows.tolist())
-            extra = {name: getattr(self, name) for name in extras}
-            chunks.append(function(_counted(probe, part), leaf[rows], part.target, **extra))
-        return torch.cat(chunks)
+        given = {name: getattr(self, name) for name in extras}
+        return probe.call_function(lambda model, x, target: function(model, x, target, **given), batch)
 
     space: dict[str, Any] = {
         "attribute": attribute,
@@ -194,23 +191,6 @@ def _from_function(function: Callable[..., Tensor]) -> type[Method]:
     space.update(extras, function=staticmethod(function))
     cls = type(function.__name__, (Method,), space)
     return dataclass(frozen=True, kw_only=True, repr=False)(cls)
-
-
-def _counted(probe: Probe, batch: Batch) -> Callable[[Tensor], Tensor]:
-    """The model as a differentiable function of the leaf, for a user's function; every pass is counted."""
-
-    def call(leaf: Tensor) -> Tensor:
-        repeats = len(leaf) // len(batch)
-        rows = torch.arange(len(batch)).repeat(repeats)
-        out = probe.model.logits(probe.domain.with_leaf(batch.x.take(rows), leaf))
-        probe.spent.forwards += len(leaf)
-        probe.spent.asked += len(leaf)
-        slopes = len(leaf) if leaf.requires_grad else 0
-        probe.spent.backwards += slopes
-        probe.spent.slopes += slopes
-        return out
-
-    return call
 
 
 def repeat_rows(n: int, times: int) -> Int[Tensor, " k"]:
@@ -230,7 +210,7 @@ def eraser(probe: Probe, batch: Batch, fill: str) -> Callable[[Int[Tensor, " n"]
     What a random fill draws here is not what metrics delete with.
     """
     filler: Fill = catalogue.build("fill", fill)
-    full = filler.full(probe.domain, replace(batch, streams=batch.streams.apart("method")))
+    full = filler.full(probe.domain, replace(batch, streams=batch.streams.derive("method")))
 
     def erase(rows: Int[Tensor, " n"], keep: Shaped[Tensor, "n s"]) -> Inputs:
         return filler.erase(probe.domain, batch.x.take(rows), keep, full.take(rows))

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, NotApplicable
 from heatcheck.methods.base import Method, method
 from heatcheck.models.architectures.bcos import detachable, explanation_mode
-from heatcheck.types import Batch, NotApplicable
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 
 @method(

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe, Seen
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.attention import LayeredAttention, carried, class_rows, without_special
 from heatcheck.methods.base import method
-from heatcheck.models.attention import AttentionTrace, Block
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs, NotApplicable
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.attention import AttentionTrace, Block
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
 
 Layers = list[Float[Tensor, "n t k"]]
 

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.base import Method, method, repeat_rows
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 
 @method(

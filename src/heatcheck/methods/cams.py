@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Ask, Shape, feature_gradient, feature_maps
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method, repeat_rows
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Ask, Shape, feature_gradient, feature_maps
+from heatcheck.probe.probe import Probe
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

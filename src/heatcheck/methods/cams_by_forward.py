@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape, feature_maps
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.base import eraser, method, repeat_rows
 from heatcheck.methods.cams import Cam, channel_sum, ratio
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import CLEAN, Ask, Shape, feature_maps
+from heatcheck.probe.probe import Probe
 
 
 @method(

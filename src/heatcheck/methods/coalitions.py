@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Masks, Probe
 from heatcheck.methods.base import Method, eraser, repeat_rows, spread_density
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.deletions import Masks
+from heatcheck.probe.probe import Probe
 
 Kept = Callable[[int, Int[Tensor, " k"]], Bool[Tensor, "k u"]]
 """Which units of sample `i` are there in its questions with the given numbers."""

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.occlusion import Occlusion
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.probe import Probe
 
 
 @method("random", family="control", uses=(), properties=("nonnegative", "target_free"), control=True, version=2)
@@ -37,7 +37,7 @@ class Random(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         shape = probe.domain.shape(batch.x)
         cells = shape if self.grid is None else (min(self.grid, shape[0]), min(self.grid, shape[1]))
-        streams = batch.streams.apart(probe.model.lineage)
+        streams = batch.streams.derive(probe.model.lineage)
         noise = streams.draw("random-map", lambda g: torch.rand(cells, generator=g, dtype=torch.float64))
         if cells != shape:
             noise = F.interpolate(noise[:, None], shape, mode="bilinear", align_corners=False)[:, 0]

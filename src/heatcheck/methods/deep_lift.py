@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe, Seen
+from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method, eraser, method
-from heatcheck.models.rules import Rules
-from heatcheck.types import Batch, Inputs, NotApplicable
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
+from heatcheck.probe.rules import Rules
 
 
 @method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"))
@@ -55,7 +56,7 @@ class DeepLift(Method):
             return shares
 
         rows = torch.arange(len(batch))
-        found = probe.look(batch, rows, with_baselines, Rescale, read, self.output, forwards=2)
+        found = probe.run_with_rules(batch, rows, with_baselines, Rescale, read, self.output, forwards=2)
         return torch.cat([shares for _, shares in found])
 
     def passes(self, shape: Shape) -> tuple[int, int]:

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe, Seen
+from heatcheck.core.types import Batch, NotApplicable
 from heatcheck.methods.base import Method, method
-from heatcheck.models.rules import Rules, depends
-from heatcheck.types import Batch, NotApplicable
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
+from heatcheck.probe.rules import Rules, depends
 
 HOMOGENEOUS = ("relu", "leaky_relu", "prelu", "abs")
 """Activations that are their own tangent: no intercept."""
@@ -58,7 +59,7 @@ class FullGrad(Method):
             return torch.stack(shown, -1).sum(-1)
 
         rows = torch.arange(len(batch))
-        found = probe.look(batch, rows, batch.x.take, Intercepts, read, self.output)
+        found = probe.run_with_rules(batch, rows, batch.x.take, Intercepts, read, self.output)
         return probe.domain.as_map(torch.cat([sites for _, sites in found]), batch.x)
 
     def passes(self, shape: Shape) -> tuple[int, int]:

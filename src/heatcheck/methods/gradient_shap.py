@@ -7,12 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs, NotApplicable
+from heatcheck.data.load import load_data
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.methods.integrated_gradients import start_of
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
+
+BACKGROUND = 100
+"""Samples of a data set that serve as background."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -43,7 +47,7 @@ class RandomPoints(Method):
         for part in torch.split(questions, probe.numerics.backward):
             copies = batch.take(rows[part].tolist())
             numbers = (f"draw {k}" for k in (part % self.samples).tolist())
-            copies = replace(copies, streams=copies.streams.apart(*numbers))
+            copies = replace(copies, streams=copies.streams.derive(*numbers))
             start = self.start(probe, copies)
             way = self.end(probe, copies) - start
             place = copies.streams.draw("path", lambda g: torch.rand(1, generator=g, dtype=torch.float64))
@@ -132,6 +136,36 @@ class ExpectedGradients(RandomPoints):
     background: str = "images"
 
     def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
-        others = probe.background(self.background, copies.x)
+        others = background_of(probe, self.background, copies.x)
         pick = copies.streams.draw("background", lambda g: torch.randint(len(others), (), generator=g))
         return probe.domain.leaf(others.take(pick)).detach()
+
+
+def background_of(probe: Probe, data: str, x: Inputs) -> Inputs:
+    """A hundred samples of a data set, or all if it has fewer, as the model reads them; encoded once per model.
+
+    Args:
+        probe: whose model reads them.
+        data: the data set's spec, such as `images` or `folder:train`.
+        x: inputs of the shape that is wanted.
+    """
+    model = probe.model
+
+    def encode() -> Inputs:
+        if model.preprocessing is None:
+            raise NotApplicable(
+                f"needs other pictures to compare with, but the preprocessing of {model.name} is not known: "
+                "pass preprocess=hc.Preprocess(mean=…, std=…)"
+            )
+        good = [sample for sample in load_data(data, samples=BACKGROUND) if sample.problem is None]
+        if not good:
+            raise NotApplicable(f"none of the samples of {data!r} can be read")
+        return Inputs.cat([model.encode(sample) for sample in good])
+
+    found: Inputs = probe.cached_for_model(f"background {data}", encode)
+    if found.shape_key() != x.shape_key():
+        raise NotApplicable(
+            f"the pictures of {data!r} reach {model.name} as {dict(found.shape_key())}, "
+            f"but those explained are {dict(x.shape_key())}; explain pictures, or tensors of that shape"
+        )
+    return found

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Ask, Shape, gradient
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Ask, Shape, gradient
+from heatcheck.probe.probe import Probe
 
 
 @method(

@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Ask, Shape, gradient
-from heatcheck.engine.probe import Probe, Seen
+from heatcheck.core.types import Batch, NotApplicable
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.cams import GradCam
-from heatcheck.models.rules import Rules
-from heatcheck.types import Batch, NotApplicable
+from heatcheck.probe.asks import Ask, Shape, gradient
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
+from heatcheck.probe.rules import Rules
 
 RECTIFIERS = ("relu", "relu6", "hardtanh", "clamp", "clamp_min", "threshold")
 GATES = ("sigmoid", "hardsigmoid")
@@ -53,7 +54,7 @@ class Deconvolved(Rules):
         self.mixes = True
         return super().softmax(x, dim)
 
-    def settle(self) -> None:
+    def refuse_unsupported(self) -> None:
         """Refuse a network in which the rectifiers are not what makes it non-linear; asked when it has run."""
         if self.gates:
             raise undefined(self.gates[0][0])
@@ -102,11 +103,11 @@ def passed_back(probe: Probe, batch: Batch, rules: type[Deconvolved], output: st
     """The gradient at the input, with rectifiers under other rules."""
 
     def read(seen: Seen[Deconvolved]) -> Tensor:
-        seen.rules.settle()
+        seen.rules.refuse_unsupported()
         return seen.slope()
 
     rows = torch.arange(len(batch))
-    return torch.cat([slope for _, slope in probe.look(batch, rows, batch.x.take, rules, read, output)])
+    return torch.cat([slope for _, slope in probe.run_with_rules(batch, rows, batch.x.take, rules, read, output)])
 
 
 @method("guided_backprop", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))

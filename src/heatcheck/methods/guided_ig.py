@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.integrated_gradients import start_of
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 CLOSE = 1e-9
 """The share of the whole way below which a step counts as done."""

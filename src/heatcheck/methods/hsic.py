@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.base import Method, eraser, method, spread_density
 from heatcheck.methods.coalitions import ways
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 BLOCK = 256
 """Rows of the outputs' kernel matrix that are held at a time."""

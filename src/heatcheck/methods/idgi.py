@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.methods.integrated_gradients import start_of
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.probe import Probe
 
 
 @method("idgi", family="gradient", uses=("gradient",), properties=("complete", "implementation_invariant", "symmetric"))
@@ -50,7 +50,7 @@ class IDGI(Method):
         share = torch.zeros_like(total)
         height = torch.zeros(len(batch), dtype=torch.float64)
         sloped = torch.zeros(len(batch), dtype=torch.bool)
-        for index, values, slopes in probe.climbs(batch, rows, on_the_way, self.output):
+        for index, values, slopes in probe.values_and_gradients(batch, rows, on_the_way, self.output):
             for i, value, slope in zip(index.tolist(), values, slopes, strict=True):
                 row = i // self.steps
                 if i % self.steps == 0:

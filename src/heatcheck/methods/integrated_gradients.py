@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.base import Method, eraser, method, repeat_rows
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 QUADRATURES = ("gauss_legendre", "trapezoid", "riemann_middle", "linspace_n")
 
@@ -69,7 +69,7 @@ class IntegratedGradients(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         total = self.from_baseline(probe, batch)
         for again in range(1, self.baselines):
-            total += self.from_baseline(probe, replace(batch, streams=batch.streams.apart(f"baseline {again}")))
+            total += self.from_baseline(probe, replace(batch, streams=batch.streams.derive(f"baseline {again}")))
         return total / self.baselines
 
     def from_baseline(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:

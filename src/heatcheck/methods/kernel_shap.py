@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
 from heatcheck.methods.base import method
 from heatcheck.methods.coalitions import CoalitionMethod, Game, all_sets, ways
+from heatcheck.probe.asks import Shape
 
 
 @method("kernel_shap", family="perturbation", uses=(), properties=("complete", "implementation_invariant", "linear"))

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method, spread_density
 from heatcheck.methods.coalitions import Game, all_sets, ways
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.probe import Probe
 
 
 @method("lime", family="perturbation", uses=(), properties=("implementation_invariant", "linear"))

@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation."""
+"""AffineLayer-wise relevance propagation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.relevance import Epsilon, Relevance, Rule, alpha_beta, box, flat, gamma_rule, propagate
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 COMPOSITES = ("epsilon_plus_flat", "epsilon_gamma_box", "epsilon", "gamma", "alpha1_beta0", "alpha2_beta1")
 

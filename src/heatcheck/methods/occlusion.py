@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape, single
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch
 from heatcheck.methods.base import Method, method, spread_density
-from heatcheck.types import Batch
+from heatcheck.probe.asks import CLEAN, Ask, Shape, single
+from heatcheck.probe.probe import Probe
 
 
 @method(

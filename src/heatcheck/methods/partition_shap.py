@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import Shape
 from heatcheck.methods.base import method
 from heatcheck.methods.coalitions import CoalitionMethod, Game
+from heatcheck.probe.asks import Shape
 
 
 @method(

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.probe import Probe, Seen
-from heatcheck.models.rules import Rules, operation
-from heatcheck.types import Batch, NotApplicable
+from heatcheck.core.types import Batch, NotApplicable
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
+from heatcheck.probe.rules import Rules, operation
 
 Back = Callable[..., tuple[Tensor, ...]]
 
@@ -69,7 +70,7 @@ def halved(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Layer:
+class AffineLayer:
     """A convolution or linear layer without its input."""
 
     op: Callable[..., Tensor]
@@ -102,7 +103,7 @@ class Layer:
             return 0.0
         return self.bias.reshape(-1, *[1] * (out.ndim - 2)) if self.convolves else self.bias
 
-    def merged(self, scale: Tensor, shift: Tensor) -> "Layer | None":
+    def merged(self, scale: Tensor, shift: Tensor) -> "AffineLayer | None":
         """This layer and the batch norm behind it as one layer; None if the scales are not those of its outputs."""
         fits = scale.ndim == self.weight.ndim and scale.numel() == len(self.weight)
         if not fits or operation(self.op).startswith("conv_transpose"):
@@ -144,7 +145,7 @@ class Signed:
     negative: bool = True
     bias: bool = True
 
-    def back(self, layer: Layer) -> Back:
+    def back(self, layer: AffineLayer) -> Back:
         """Derivatives of a layer."""
 
         def back(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -197,7 +198,7 @@ def gamma_rule(gamma: float) -> Signed:
 
 
 @dataclass(frozen=True)
-class Entry:
+class FirstLayerRule:
     """A rule of the first convolution. Its shares are not in proportion to the pixels, so they are caught here.
 
     Args:
@@ -205,10 +206,10 @@ class Entry:
         caught: what was handed to the input.
     """
 
-    relevance: Callable[[Tensor, Tensor, Layer], Tensor]
+    relevance: Callable[[Tensor, Tensor, AffineLayer], Tensor]
     caught: list[Tensor] = field(default_factory=list)
 
-    def back(self, layer: Layer) -> Back:
+    def back(self, layer: AffineLayer) -> Back:
         """Derivatives of the layer: none."""
         relevance, caught = self.relevance, self.caught
 
@@ -219,18 +220,18 @@ class Entry:
         return back
 
 
-def flat(r: Tensor, x: Tensor, layer: Layer) -> Tensor:
+def flat(r: Tensor, x: Tensor, layer: AffineLayer) -> Tensor:
     """Every pixel of a window gets the same; padding gets nothing."""
     return layer.transposed(torch.ones_like(x), torch.ones_like(layer.weight), lambda z: ratio(r, z))
 
 
-def box(low: Tensor, high: Tensor) -> Callable[[Tensor, Tensor, Layer], Tensor]:
+def box(low: Tensor, high: Tensor) -> Callable[[Tensor, Tensor, AffineLayer], Tensor]:
     r"""The z^B rule of pixels between $l$ and $h$.
 
     $R_i = \sum_j \frac{x_i w_{ij} - l_i w_{ij}^+ - h_i w_{ij}^-}{\sum_i x_i w_{ij} - l_i w_{ij}^+ - h_i w_{ij}^-} R_j$
     """
 
-    def relevance(r: Tensor, x: Tensor, layer: Layer) -> Tensor:
+    def relevance(r: Tensor, x: Tensor, layer: AffineLayer) -> Tensor:
         if not x.is_leaf:
             raise NotApplicable(
                 "the z^B rule needs the range of what the first convolution sees, but the network changes its input "
@@ -248,7 +249,7 @@ def box(low: Tensor, high: Tensor) -> Callable[[Tensor, Tensor, Layer], Tensor]:
 
 
 Rule = Epsilon | Signed
-EntryRule = Callable[[Tensor, Tensor, Layer], Tensor]
+FirstLayerShares = Callable[[Tensor, Tensor, AffineLayer], Tensor]
 
 
 # -- the rules of all operations ---------------------------------------------------------------------------------
@@ -258,8 +259,8 @@ EntryRule = Callable[[Tensor, Tensor, Layer], Tensor]
 class _Last:
     """The layer that was run last, until it is known whether a batch norm follows."""
 
-    layer: Layer
-    rule: Rule | Entry
+    layer: AffineLayer
+    rule: Rule | FirstLayerRule
     x: Tensor
     plain: Tensor
     out: Tensor
@@ -272,7 +273,7 @@ class Relevance(Rules):
       layer of its own: under ε it has the ε-rule, otherwise what is left of its input when the shift has cancelled.
     * Activations through zero hand everything to their input; others follow their derivative.
     * Of a product, each factor gets half; a sigmoid, an inverse or an inverse root gets nothing.
-    * Maximum: the winner takes all. Layer norm: the deviation is a constant. Softmax: its derivative.
+    * Maximum: the winner takes all. AffineLayer norm: the deviation is a constant. Softmax: its derivative.
 
     Args:
         conv: the rule of convolutions.
@@ -282,23 +283,23 @@ class Relevance(Rules):
     """
 
     def __init__(
-        self, conv: Rule, linear: Rule, entry: EntryRule | None = None, *, constant_attention: bool = False
+        self, conv: Rule, linear: Rule, entry: FirstLayerShares | None = None, *, constant_attention: bool = False
     ) -> None:
         super().__init__()
         self.conv, self.linear = conv, linear
         self.constant_attention = constant_attention
-        self.entry = None if entry is None else Entry(entry)
+        self.entry = None if entry is None else FirstLayerRule(entry)
         self.seen: Tensor | None = None
         """What the first layer was given."""
         self._last: _Last | None = None
         self._gate: Tensor | None = None
 
     def affine(self, op: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, **how: Any) -> Tensor:
-        layer = Layer(op, weight, bias, how)
+        layer = AffineLayer(op, weight, bias, how)
         if self.seen is None:
             self.seen = x
             self.entry = self.entry if layer.convolves else None
-        rule: Rule | Entry = self.conv if layer.convolves else self.linear
+        rule: Rule | FirstLayerRule = self.conv if layer.convolves else self.linear
         if self.entry is not None and x is self.seen and layer.convolves:
             rule = self.entry
         plain = layer(x) if isinstance(rule, Epsilon) else ruled(layer, rule.back(layer), x)
@@ -366,7 +367,7 @@ def propagate(probe: Probe, batch: Batch, rules: Callable[[], Relevance], output
         return total
 
     rows = torch.arange(len(batch))
-    return torch.cat([out for _, out in probe.look(batch, rows, batch.x.take, rules, read, output)])
+    return torch.cat([out for _, out in probe.run_with_rules(batch, rows, batch.x.take, rules, read, output)])
 
 
 def _carried(r: Tensor, first: Tensor | None, leaf: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
 from heatcheck.methods.base import method
 from heatcheck.methods.coalitions import CoalitionMethod, Game
+from heatcheck.probe.asks import Shape
 
 
 @method(

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch
 from heatcheck.domain.base import Domain
-from heatcheck.engine.plan import Shape, passes_of
-from heatcheck.engine.probe import Probe
 from heatcheck.methods.base import Method, method, repeat_rows
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch
+from heatcheck.probe.asks import Shape, passes_of
+from heatcheck.probe.probe import Probe
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -47,14 +47,14 @@ class Smoothed(Method):
     @property
     def inner(self) -> Method:
         """The method that is smoothed, explaining this method's output."""
-        unit: Method = catalogue.build("method", self.of)
+        component: Method = catalogue.build("method", self.of)
         for name in self.outer:
-            if getattr(unit, name) not in (type(unit).parameters()[name], getattr(self, name)):
+            if getattr(component, name) not in (type(component).parameters()[name], getattr(self, name)):
                 raise SpecError(
-                    f"{self.id}(of={unit.name}): {name} belongs to the wrapper; "
-                    f"write {self.id}(of={unit.id}, {name}={getattr(unit, name)})"
+                    f"{self.id}(of={component.name}): {name} belongs to the wrapper; "
+                    f"write {self.id}(of={component.id}, {name}={getattr(component, name)})"
                 )
-        return dataclasses.replace(unit, output=self.output)
+        return dataclasses.replace(component, output=self.output)
 
     @property
     def uses(self) -> tuple[str, ...]:

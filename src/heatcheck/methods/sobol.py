@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.base import Method, eraser, method, spread_density
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 NO_VARIANCE = 1e-12
 """Below this variance of the output there is nothing to divide up, only rounding."""

@@ -8,14 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe, Seen
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.attention import LayeredAttention, carried, class_rows, token_map, without_special
 from heatcheck.methods.base import method
 from heatcheck.methods.relevance import Relevance, alpha_beta, passed, ratio, ruled
-from heatcheck.models.attention import AttentionTrace
-from heatcheck.models.rules import Rules, depends
-from heatcheck.types import Batch, Inputs
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.attention import AttentionTrace
+from heatcheck.probe.inside import Seen
+from heatcheck.probe.probe import Probe
+from heatcheck.probe.rules import Rules, depends
 
 
 class _PositiveRelevance(Relevance):
@@ -103,13 +104,13 @@ class TransformerAttribution(LayeredAttention):
         def slopes(seen: Seen[AttentionTrace]) -> Tensor:
             return torch.stack(seen.gradients([b.weights for b in self.blocks(seen)]), 1)
 
-        plain = torch.cat([s for _, s in probe.look(batch, rows, make, AttentionTrace, slopes, self.output)])
+        plain = torch.cat([s for _, s in probe.run_with_rules(batch, rows, make, AttentionTrace, slopes, self.output)])
         now = now[:1]
 
         def read(seen: Seen[RelevanceTrace]) -> Tensor:
             return token_map(probe, batch.x, seen.rules, self.tokens(seen))
 
-        ruled = probe.look(batch, rows, make, lambda: RelevanceTrace(plain[now]), read, self.output)
+        ruled = probe.run_with_rules(batch, rows, make, lambda: RelevanceTrace(plain[now]), read, self.output)
         return [m for _, m in ruled]
 
     def tokens(self, seen: Seen[Any]) -> Float[Tensor, "n t"]:

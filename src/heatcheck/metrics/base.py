@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores
 from heatcheck.domain.base import Domain, Units
-from heatcheck.engine.plan import Ask, Shape
-from heatcheck.engine.probe import Probe
-from heatcheck.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores
-from heatcheck.unit import Unit, declare
+from heatcheck.domain.component import Component, declare
+from heatcheck.probe.asks import Ask, Shape
+from heatcheck.probe.probe import Probe
 
 T = TypeVar("T", bound=type)
 H = TypeVar("H")
@@ -77,7 +77,7 @@ class Maps:
     domain: Domain
     batch: Batch
     explainers: Sequence[Callable[[Probe, Batch], Attribution] | None] = ()
-    _held: dict[str, Any] = field(default_factory=dict, repr=False)
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -98,11 +98,11 @@ class Maps:
             for a in self.items
         )
 
-    def held(self, what: str, make: Callable[[], H]) -> H:
+    def cached(self, what: str, make: Callable[[], H]) -> H:
         """A value made of these maps alone, made once."""
-        if what not in self._held:
-            self._held[what] = make()
-        found: H = self._held[what]
+        if what not in self._cache:
+            self._cache[what] = make()
+        found: H = self._cache[what]
         return found
 
     def sites(self) -> Float[Tensor, "m b s"]:
@@ -112,7 +112,7 @@ class Maps:
             clean = torch.where(torch.isfinite(a.values), a.values, 0)
             return self.domain.layout(clean, self.batch.x, a.interpolation)
 
-        return self.held("sites", lambda: torch.stack([carry(a) for a in self.items]))
+        return self.cached("sites", lambda: torch.stack([carry(a) for a in self.items]))
 
     def on(self, units: Units, reduce: str = "sum") -> Float[Tensor, "m b u"]:
         """Every map summed (or averaged) over units, whatever its native resolution."""
@@ -123,7 +123,7 @@ class Maps:
             total = units.sum(self.sites())
             return total / units.area.clamp_min(1).to(total.dtype) if reduce == "mean" else total
 
-        return self.held(f"on {units.name} {reduce}", gather)
+        return self.cached(f"on {units.name} {reduce}", gather)
 
     def explain(self, batch: Batch | Sequence[Batch], probe: Probe) -> list[Attribution]:
         """Explain again, with every method, other inputs or another model.
@@ -136,13 +136,13 @@ class Maps:
         """
         explainers = self.explainers or (None,) * len(self)
         if not any(explainers):
-            raise NotApplicable(f"explains again, but {brought(self.methods)}")
+            raise NotApplicable(f"explains again, but {given_without_method(self.methods)}")
         batches = [batch] * len(self) if isinstance(batch, Batch) else batch
         again = []
         for a, explainer, own in zip(self.items, explainers, batches, strict=True):
             try:
                 if explainer is None:
-                    raise NotApplicable(f"explains again, but {brought([a.method])}")
+                    raise NotApplicable(f"explains again, but {given_without_method([a.method])}")
                 again.append(explainer(probe, own))
             except NotApplicable as reason:
                 nothing = a.values.new_zeros(len(own), *a.values.shape[1:])
@@ -162,7 +162,7 @@ class Maps:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Metric(Unit, ABC):
+class Metric(Component, ABC):
     """A faithfulness metric: one score per method and sample, never a mean."""
 
     across_models: ClassVar[bool] = False
@@ -175,20 +175,22 @@ class Metric(Unit, ABC):
     @final
     def __call__(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         """Score a batch. A map that failed keeps its own status; a score that is not finite is never a number."""
-        unit = self.resolve(probe.domain)
-        unit.check_needs(batch)
-        unit.check_records(batch, maps)
-        return unit.settled(unit.score(probe, batch, maps), maps)
+        component = self.resolved_on(probe.domain)
+        component.check_needs(batch)
+        component.check_records(batch, maps)
+        return component.with_statuses(component.score(probe, batch, maps), maps)
 
     @final
     def across(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
         """Score several models against each other, with the same care for statuses as a call on one."""
-        unit = self.resolve(next(iter(maps.values())).domain)
+        component = self.resolved_on(next(iter(maps.values())).domain)
         for model, own in maps.items():
-            unit.check_records(batches[model], own)
-        return {model: unit.settled(s, maps[model]) for model, s in unit.score_models(batches, maps).items()}
+            component.check_records(batches[model], own)
+        return {
+            model: component.with_statuses(s, maps[model]) for model, s in component.score_models(batches, maps).items()
+        }
 
-    def settled(self, scores: Scores, maps: Maps) -> Scores:
+    def with_statuses(self, scores: Scores, maps: Maps) -> Scores:
         """Scores under the statuses of their maps, NaN exactly where there is a reason; no map, no curve."""
         needs = [f"skipped: {need}" if need else OK for need in self.missing(maps.batch)]
         finite = [
@@ -215,13 +217,13 @@ class Metric(Unit, ABC):
         """Forward and backward passes per sample and method beside those of `asks` (explaining again excluded)."""
         return 0, 0
 
-    def again(self, shape: Shape) -> int:
+    def reexplanation_count(self, shape: Shape) -> int:
         """How many times it explains each sample again, per method."""
         return 0
 
-    def explains(self, shape: Shape) -> set[Ask]:
+    def reexplanations(self, shape: Shape) -> set[Ask]:
         """Those explanations by name; metrics that name the same ones share them."""
-        return {("again", self.name, i) for i in range(self.again(shape))}
+        return {("again", self.name, i) for i in range(self.reexplanation_count(shape))}
 
     @property
     def higher_is_better(self) -> bool:
@@ -296,7 +298,7 @@ def first_problem(*statuses: Sequence[str]) -> tuple[str, ...]:
     return tuple(next((s for s in own if s != OK), OK) for own in zip(*statuses, strict=True))
 
 
-def brought(methods: Sequence[str]) -> str:
+def given_without_method(methods: Sequence[str]) -> str:
     """Why maps that somebody brought cannot be made again."""
     which = ", ".join(map(repr, methods))
     return f"the maps {which} were brought without a method; pass a method's id instead of its maps"

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core import catalogue
+from heatcheck.core.types import Batch, Inputs, NotApplicable, Scores
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, metric, spread_rows, undefined
-from heatcheck.types import Batch, Inputs, NotApplicable, Scores
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.probe import Probe
 
 FLAT = "the map is the same everywhere, or the clean probability is zero"
 

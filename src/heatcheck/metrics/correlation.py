@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.curves import pearson, spearman
 from heatcheck.metrics.subsets import subset_asks, subsets, sums, without
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.probe import Probe
 
 LARGEST = 0.8
 """The share of units in the largest sets of `sensitivity_n`."""

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Ask, Shape, single
-from heatcheck.engine.probe import Masks, Probe
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import Ask, Shape, single
+from heatcheck.probe.deletions import Masks
+from heatcheck.probe.probe import Probe
 
 
 @metric("corrupted_accuracy", family="deletion", better="higher", within=(0, 1), needs=("label",), invariant=("map",))

@@ -5,10 +5,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.types import Batch, Scores, Streams
 from heatcheck.domain.base import Units
-from heatcheck.engine.probe import Masks, Probe
 from heatcheck.metrics.base import Maps, spread_rows, undefined
-from heatcheck.types import Batch, Scores, Streams
+from heatcheck.probe.deletions import Masks
+from heatcheck.probe.probe import Probe
 
 RANKED = ("random", "index", "reverse_index")
 """Ways to break ties that put the units into one order."""
@@ -45,7 +46,7 @@ def relevance_places(maps: Maps, units: Units, ties: str, reduce: str = "sum") -
     def sort() -> Tensor:
         return by_relevance(maps.on(units, reduce), tie_breakers(maps.batch.streams, units, ties), units)
 
-    return maps.held(f"places {units.name} {reduce} {ties}", sort)
+    return maps.cached(f"places {units.name} {reduce} {ties}", sort)
 
 
 def mirrored(place: Int[Tensor, "m b u"], units: Units) -> Int[Tensor, "m b u"]:

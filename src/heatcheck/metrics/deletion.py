@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from heatcheck.core.types import Batch, Scores
 from heatcheck.domain.base import Domain
-from heatcheck.engine.plan import Ask, Shape, removal
-from heatcheck.engine.probe import Probe
 from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.metrics.curves import RANKED, area, counts, curve_scores, mirrored, relevance_places, removal_curves
 from heatcheck.metrics.removal import LEAST, MOST, Removal
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import Ask, Shape, removal
+from heatcheck.probe.probe import Probe
 
 
 @metric("deletion", family="curve", better="lower", within=(0, 1), invariant=("monotone", "scale", "shift"))

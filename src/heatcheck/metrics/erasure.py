@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape, removal
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.metrics.curves import RANKED, curve_scores, mirrored, relevance_places, removal_curves
 from heatcheck.metrics.removal import LEAST, MOST
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import CLEAN, Ask, Shape, removal
+from heatcheck.probe.probe import Probe
 
 PERCENT = (1, 5, 10, 20, 50)
 """The shares that count as a rationale."""

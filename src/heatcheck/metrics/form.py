@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Attribution, Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.types import Attribution, Batch, Scores
+from heatcheck.probe.probe import Probe
 
 EMPTY = "the map is zero everywhere"
 
@@ -34,7 +34,7 @@ def entropy_of(size: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
     return -torch.xlogy(share, share).sum(-1)
 
 
-def settle(value: Float[Tensor, "m b"]) -> Scores:
+def undefined_if_empty(value: Float[Tensor, "m b"]) -> Scores:
     """Scores with a reason where the map has nothing to share out."""
     return undefined(value, ~value.isnan(), EMPTY)
 
@@ -52,7 +52,7 @@ class Sparseness(Metric):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return settle(torch.stack([gini(own) for own in sizes(probe, batch, maps)], 1))
+        return undefined_if_empty(torch.stack([gini(own) for own in sizes(probe, batch, maps)], 1))
 
 
 @metric("complexity", family="form", better="lower", within=(0, None), invariant=("scale", "sign"))
@@ -67,7 +67,7 @@ class Complexity(Metric):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return settle(torch.stack([entropy_of(own) for own in sizes(probe, batch, maps)], 1))
+        return undefined_if_empty(torch.stack([entropy_of(own) for own in sizes(probe, batch, maps)], 1))
 
 
 @metric("entropy", family="form", better="lower", within=(0, None), invariant=("scale", "sign"))
@@ -84,7 +84,7 @@ class Entropy(Metric):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return settle(torch.stack([self._bits(probe, batch, a) for a in maps.items]))
+        return undefined_if_empty(torch.stack([self._bits(probe, batch, a) for a in maps.items]))
 
     def _bits(self, probe: Probe, batch: Batch, a: Attribution) -> Float[Tensor, " b"]:
         cells = torch.where(torch.isfinite(a.values), a.values, 0).double().abs().flatten(1)

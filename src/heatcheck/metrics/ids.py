@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.types import OK, Batch, NotApplicable, Scores
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import Ask, Shape, removal
-from heatcheck.engine.probe import Probe
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric
 from heatcheck.metrics.curves import (
@@ -24,7 +23,8 @@ from heatcheck.metrics.curves import (
     removal_curves,
     tie_breakers,
 )
-from heatcheck.types import OK, Batch, NotApplicable, Scores
+from heatcheck.probe.asks import Ask, Shape, removal
+from heatcheck.probe.probe import Probe
 
 
 @metric("ids", family="curve", better="higher", within=(0, 1), invariant=("monotone", "scale", "shift"))
@@ -105,6 +105,6 @@ class IncrementalDeletion(Metric):
         order = f"least {self.ties}" + (" updated" if self.update else "")
         return removal(method, self.fill, self.units, shape, order, gone)
 
-    def again(self, shape: Shape) -> int:
+    def reexplanation_count(self, shape: Shape) -> int:
         n = shape.units(self.units)
         return len({k * n // self.steps for k in range(self.steps - 1)} - {0}) if self.update else 0

@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Masks, Probe
+from heatcheck.core import catalogue
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Attribution, Batch, Inputs, NotApplicable, Scores, Streams
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.subsets import Subset, subset_asks, subsets, sums, without
-from heatcheck.spec import SpecError
-from heatcheck.types import Attribution, Batch, Inputs, NotApplicable, Scores, Streams
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.deletions import Masks
+from heatcheck.probe.probe import Probe
 
 PERCENTS, EACH = (1, 2, 3, 4, 5), 40
 """M4's random sets for long texts: 40 with each of these percentages of the tokens."""
@@ -150,7 +151,7 @@ class Infidelity(Metric):
             return domain.delete(x, torch.zeros_like(free[own]), domain.with_leaf(x, moved))
 
         names = [f"noise {self.sigma}, draw {i % k}, seed {batch.streams.seed}" for i in range(len(rows))]
-        after = probe.named(batch, rows, names, make).read(self.output).reshape(len(batch), k)
+        after = probe.named_answers(batch, rows, names, make).read(self.output).reshape(len(batch), k)
         sites = maps.sites().double()
         share = torch.empty(len(batch), len(maps), k, dtype=torch.float64)
         for i in range(len(rows)):

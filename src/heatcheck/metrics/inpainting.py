@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck import catalogue
-from heatcheck.engine.identity import digest
-from heatcheck.engine.plan import CLEAN, Ask, Shape, removal
-from heatcheck.engine.probe import Probe
+from heatcheck.core import catalogue
+from heatcheck.core.identity import digest
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import OK, Batch, Inputs, NotApplicable, Scores
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
 from heatcheck.metrics.curves import counts, relevance_places, removal_curves
-from heatcheck.spec import SpecError
-from heatcheck.types import OK, Batch, Inputs, NotApplicable, Scores
+from heatcheck.probe.asks import CLEAN, Ask, Shape, removal
+from heatcheck.probe.probe import Probe
 
 _painted_well: dict[str, int] = {}
 """How many pictures of a class, painted from nothing, a classifier recognised; by classifier, painter and class."""

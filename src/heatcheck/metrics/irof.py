@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import torch
 
-from heatcheck.engine.plan import Ask, Shape, removal
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
 from heatcheck.metrics.curves import RANKED, relevance_places, removal_curves
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import Ask, Shape, removal
+from heatcheck.probe.probe import Probe
 
 FLOOR = 1e-3
 """Below this clean probability, a share of it says nothing."""

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import OK, Batch, Scores
 from heatcheck.domain.base import Units
-from heatcheck.engine.probe import Probe
 from heatcheck.metrics.base import Maps, Metric, metric
-from heatcheck.spec import SpecError
-from heatcheck.types import OK, Batch, Scores
+from heatcheck.probe.probe import Probe
 
 SIDE = 224
 """The shorter side of the pictures on which tolerances are given."""

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heatcheck.core.types import OK, Scores
 from heatcheck.metrics.base import Composite, metric
 from heatcheck.metrics.curves import average_ranks
-from heatcheck.types import OK, Scores
 
 
 @metric("m4_overall", family="composite", better="higher")

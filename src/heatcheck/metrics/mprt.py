@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, NotApplicable, Scores
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
 from heatcheck.metrics.nearby import gaussian, nearby, note
 from heatcheck.metrics.similarity import SIMILARITIES, check_similarity, similarity, varied
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, NotApplicable, Scores
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 Found = tuple[Float[Tensor, "m b u"], tuple[tuple[str, ...], ...]]
 
@@ -147,7 +147,7 @@ class Randomisation(Metric):
                 found[j, i] = float(-(share * np.log(share)).sum())
         return found
 
-    def again(self, shape: Shape) -> int:
+    def reexplanation_count(self, shape: Shape) -> int:
         if self.variant == "efficient":
             return 1
         stops = self.layers

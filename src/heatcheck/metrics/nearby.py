@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.engine.probe import Probe
-from heatcheck.types import OK, Batch
+from heatcheck.core.types import OK, Batch
+from heatcheck.probe.probe import Probe
 
 Draw = Callable[[Sequence[int], torch.Generator], Tensor]
 

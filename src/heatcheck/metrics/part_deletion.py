@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape
-from heatcheck.engine.probe import Masks, Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, HeatcheckError, Inputs, Scores, digest_of, digest_of_tensor
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.curves import spearman
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, HeatcheckError, Inputs, Scores, digest_of, digest_of_tensor
+from heatcheck.probe.asks import CLEAN, Ask, Shape
+from heatcheck.probe.deletions import Masks
+from heatcheck.probe.probe import Probe
 
 Masked = Bool[Tensor, "_ s"]
 
@@ -94,7 +95,7 @@ class PartDeletion(Metric):
             f"without {rendered_digest(rendered[row], part)}"
             for row, part in places(shown, torch.arange(int(shown.sum())))
         ]
-        after[shown] = probe.named(batch, rows[shown], names, make).read(self.output)
+        after[shown] = probe.named_answers(batch, rows[shown], names, make).read(self.output)
         drops = probe.clean(batch).read(self.output)[rows] - after
         return list(torch.split(drops, [len(own) for own in parts]))
 

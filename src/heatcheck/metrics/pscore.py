@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import OK, Batch, NotApplicable, Scores
 from heatcheck.metrics.base import Maps, Metric, metric
-from heatcheck.types import OK, Batch, NotApplicable, Scores
+from heatcheck.probe.probe import Probe
 
 
 @dataclass(frozen=True)

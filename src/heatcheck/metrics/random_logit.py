@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Scores, Streams
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
 from heatcheck.metrics.similarity import SIMILARITIES, check_similarity, similarity, varied
-from heatcheck.types import Batch, Scores, Streams
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 
 @metric(
@@ -60,7 +60,7 @@ class RandomLogit(Metric):
         scores = undefined(value, varied(before, units), "all units of the map are equal")
         return Scores(scores.value, tuple(map(first_problem, maps.status, again.status, scores.status)))
 
-    def again(self, shape: Shape) -> int:
+    def reexplanation_count(self, shape: Shape) -> int:
         return 0 if shape.model is not None and shape.model.class_count(shape.x) < 2 else 1
 
 

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Ask, Shape, removal
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.metrics.curves import (
     AREAS,
@@ -23,7 +22,8 @@ from heatcheck.metrics.curves import (
     relevance_places,
     removal_curves,
 )
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import Ask, Shape, removal
+from heatcheck.probe.probe import Probe
 
 MOST, LEAST = "most", "least"
 

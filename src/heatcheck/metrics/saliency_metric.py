@@ -11,12 +11,12 @@ from jaxtyping import Bool, Int
 from scipy import ndimage
 from torch import Tensor
 
-from heatcheck.engine.plan import Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Inputs, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.curves import relevance_places
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Inputs, Scores
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.probe import Probe
 
 SMALLEST = 0.05
 """The area below which a box is not rewarded further."""

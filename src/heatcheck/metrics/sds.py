@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import torch
 
-from heatcheck.engine.plan import CLEAN, Ask, Shape, single
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.curves import spearman
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import CLEAN, Ask, Shape, single
+from heatcheck.probe.probe import Probe
 
 
 @metric("sds", family="deletion", better="higher", within=(-1, 1), invariant=("scale", "shift"))

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.engine.plan import Ask, Shape
-from heatcheck.engine.probe import Probe
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
 from heatcheck.metrics.nearby import in_the_box, nearby, note
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import Ask, Shape
+from heatcheck.probe.probe import Probe
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Sensitivity(Metric):
 
     def walk(self, probe: Probe, batch: Batch, maps: Maps) -> Steps:
         """Take the steps and explain where they lead, once for these maps."""
-        return maps.held(f"ball {self.radius} {self.samples} {id(probe)}", lambda: self._take(probe, batch, maps))
+        return maps.cached(f"ball {self.radius} {self.samples} {id(probe)}", lambda: self._take(probe, batch, maps))
 
     def _take(self, probe: Probe, batch: Batch, maps: Maps) -> Steps:
         units = probe.units("site", batch)
@@ -84,7 +84,7 @@ class Sensitivity(Metric):
         steps = self.walk(probe, batch, maps)
         return steps.change / torch.where(steps.size > 0, steps.size, torch.nan)[..., None]
 
-    def settle(self, value: Float[Tensor, "m b"], steps: Steps) -> Scores:
+    def with_reasons(self, value: Float[Tensor, "m b"], steps: Steps) -> Scores:
         """Scores with a reason where the input cannot be moved or the map has no size."""
         moved = (steps.length > 0).all(-1).expand(value.shape)
         still = undefined(value, moved, "the input is the same everywhere, so it has no range to move in")
@@ -92,10 +92,10 @@ class Sensitivity(Metric):
         status = tuple(map(first_problem, steps.status, still.status, empty.status))
         return Scores(empty.value, status)
 
-    def again(self, shape: Shape) -> int:
+    def reexplanation_count(self, shape: Shape) -> int:
         return self.samples
 
-    def explains(self, shape: Shape) -> set[Ask]:
+    def reexplanations(self, shape: Shape) -> set[Ask]:
         return {("ball", self.radius, self.samples, i) for i in range(self.samples)}
 
 
@@ -130,7 +130,7 @@ class MaxSensitivity(Sensitivity):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return self.settle(self.relative(probe, batch, maps).amax(-1), self.walk(probe, batch, maps))
+        return self.with_reasons(self.relative(probe, batch, maps).amax(-1), self.walk(probe, batch, maps))
 
 
 @metric(
@@ -156,7 +156,7 @@ class AvgSensitivity(Sensitivity):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return self.settle(self.relative(probe, batch, maps).mean(-1), self.walk(probe, batch, maps))
+        return self.with_reasons(self.relative(probe, batch, maps).mean(-1), self.walk(probe, batch, maps))
 
 
 @metric(
@@ -185,4 +185,4 @@ class LocalLipschitz(Sensitivity):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         steps = self.walk(probe, batch, maps)
-        return self.settle((steps.change / steps.length).amax(-1).nan_to_num(0.0), steps)
+        return self.with_reasons((steps.change / steps.length).amax(-1).nan_to_num(0.0), steps)

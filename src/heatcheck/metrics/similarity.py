@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heatcheck.core.types import NotApplicable
 from heatcheck.domain.base import Units
 from heatcheck.metrics.curves import spearman
-from heatcheck.types import NotApplicable
 
 SIMILARITIES = ("spearman", "ssim")
 WINDOW = 11

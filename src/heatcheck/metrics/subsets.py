@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from heatcheck.core.types import Streams
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import Ask, Shape, single
-from heatcheck.engine.probe import Masks
-from heatcheck.types import Streams
+from heatcheck.probe.asks import Ask, Shape, single
+from heatcheck.probe.deletions import Masks
 
 Subset = Callable[[], Bool[Tensor, " n"]]
 """Which of a sample's units are in the set; made whenever it is looked at."""

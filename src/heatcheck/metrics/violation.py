@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Batch, Scores
 from heatcheck.domain.base import Units
-from heatcheck.engine.plan import CLEAN, Ask, Shape, removal, single
-from heatcheck.engine.probe import Probe
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.metrics.curves import by_relevance, removal_curves, tie_breakers
-from heatcheck.spec import SpecError
-from heatcheck.types import Batch, Scores
+from heatcheck.probe.asks import CLEAN, Ask, Shape, removal, single
+from heatcheck.probe.probe import Probe
 
 
 @metric("violation", family="deletion", better="lower", within=(0, 1), invariant=("scale",))

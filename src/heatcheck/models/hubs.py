@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.imagenet_names import imagenet_classes
-from heatcheck.models.base import Explained
+from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision
-from heatcheck.models.text import TextExplained
-from heatcheck.models.vision import Request, VisionExplained
+from heatcheck.models.text import TextModel
+from heatcheck.models.vision import Request, VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers, without_bars
 from heatcheck.models.weights import fill_network, load_weights
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError, Modality
 
 _TASKS = {Modality.IMAGE: "ForImageClassification", Modality.TEXT: "ForSequenceClassification"}
 _IMAGENET = 1000
@@ -35,7 +35,7 @@ def _fetching(what: str, instead: str) -> Iterator[None]:
         raise HeatcheckError(f"could not get {what} ({why}); {instead}") from problem
 
 
-def timm_model(name: str, request: Request) -> Explained:
+def timm_model(name: str, request: Request) -> Model:
     """A timm classifier: `resnet50`, or `resnet50.a1_in1k` for certain weights."""
     timm = load_timm()
     if not timm.is_model(name.split(".")[0]):
@@ -55,7 +55,7 @@ def timm_model(name: str, request: Request) -> Explained:
         network = timm.create_model(name, num_classes=_classes_in(state, head if isinstance(head, str) else None))
         fill_network(network, state, str(request.checkpoint))
     classes = imagenet_classes() if network.num_classes == _IMAGENET else None
-    return VisionExplained(
+    return VisionModel(
         network.eval(),
         request.name,
         preprocess=request.preprocess or from_timm(network.pretrained_cfg),
@@ -64,7 +64,7 @@ def timm_model(name: str, request: Request) -> Explained:
     )
 
 
-def torchvision_model(name: str, request: Request) -> Explained:
+def torchvision_model(name: str, request: Request) -> Model:
     """A torchvision classifier: `resnet50`, or `resnet50.IMAGENET1K_V1` for certain weights.
 
     A local checkpoint gets the preprocessing of the named (or default) weights unless another is given.
@@ -91,7 +91,7 @@ def torchvision_model(name: str, request: Request) -> Explained:
         network = models.get_model(name, weights=None, num_classes=count)
         fill_network(network, state, str(request.checkpoint))
     names = tuple(weights.meta["categories"])
-    return VisionExplained(
+    return VisionModel(
         network.eval(),
         request.name,
         preprocess=request.preprocess or from_torchvision(weights.transforms()),
@@ -109,7 +109,7 @@ def _classes_in(state: dict[str, torch.Tensor], head: str | None) -> int:
     return len(last) if last.ndim else _IMAGENET
 
 
-def hf_model(name: str, request: Request) -> Explained:
+def hf_model(name: str, request: Request) -> Model:
     """A transformers classifier from the hub or a folder, for pictures or texts as its configuration says."""
     if request.checkpoint is not None:
         raise HeatcheckError(
@@ -133,7 +133,7 @@ def _modality(name: str, request: Request) -> Modality:
     return Modality(request.modality or found[0])
 
 
-def text_classifier(name: str, request: Request) -> Explained:
+def text_classifier(name: str, request: Request) -> Model:
     """A sequence classifier with its tokenizer, its attention computed openly."""
     if request.preprocess is not None:
         raise HeatcheckError(f"hf:{name} reads texts: preprocess= is for pictures")
@@ -141,17 +141,17 @@ def text_classifier(name: str, request: Request) -> Explained:
     with _hub(name):
         network = _whole(transformers.AutoModelForSequenceClassification, name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_options(name))
-    model = TextExplained(network, tokenizer, request.name, classes=request.classes or _names(network.config))
+    model = TextModel(network, tokenizer, request.name, classes=request.classes or _names(network.config))
     model.check()
     return model
 
 
-def _image_classifier(name: str, request: Request) -> Explained:
+def _image_classifier(name: str, request: Request) -> Model:
     transformers = load_transformers()
     with _hub(name):
         network = _whole(transformers.AutoModelForImageClassification, name)
         preprocess = request.preprocess or _processor(transformers, name)
-    return VisionExplained(
+    return VisionModel(
         network.eval(), request.name, preprocess=preprocess, classes=request.classes or _names(network.config)
     )
 

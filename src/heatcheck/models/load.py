@@ -1,21 +1,21 @@
-"""One door for every model: a spec, a module or a function becomes an `Explained`."""
+"""One door for every model: a spec, a module or a function becomes an `Model`."""
 
 import copy
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from heatcheck.models.base import Explained
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError, Modality, PathLike
+from heatcheck.models.base import Model
 from heatcheck.models.catalogue import FAMILIES, models
 from heatcheck.models.preprocess import Preprocess, inferred
-from heatcheck.models.vision import FunctionExplained, Request, VisionExplained
+from heatcheck.models.vision import FunctionModel, Request, Trainer, VisionModel
 from heatcheck.models.weights import fill_network, load_weights
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError, Modality, PathLike
 
 
 def load_model(
@@ -27,7 +27,8 @@ def load_model(
     checkpoint: PathLike | None = None,
     identity: str | None = None,
     modality: str | None = None,
-) -> Explained:
+    trainers: Mapping[str, Trainer] | None = None,
+) -> Model:
     """A classifier that methods and metrics can ask.
 
     Args:
@@ -40,6 +41,7 @@ def load_model(
         checkpoint: a local file with weights: safetensors, or a state dict that `torch.save` wrote.
         identity: for a function: what its results are filed under. Change it whenever its answers change.
         modality: `image` or `text`, for hub models that exist for both.
+        trainers: what trains a model on first use, by its id.
 
     Raises:
         HeatcheckError: the spec means nothing, something is not installed, or weights cannot be had.
@@ -47,7 +49,7 @@ def load_model(
     >>> load_model(lambda x: x.mean((2, 3)), name="colours").name
     'colours'
     """
-    if isinstance(spec, Explained):
+    if isinstance(spec, Model):
         return spec
     if modality is not None and modality not in list(Modality):
         raise HeatcheckError(f"modality={modality!r} is neither image nor text")
@@ -58,6 +60,7 @@ def load_model(
         checkpoint=checkpoint,
         identity=identity,
         modality=modality,
+        trainers=trainers or {},
     )
     with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
         return _by_spec(spec, told) if isinstance(spec, str) else _by_object(spec, told)
@@ -69,7 +72,7 @@ def _label(spec: Any) -> str:
     return str(getattr(spec, "__name__", type(spec).__name__))
 
 
-def _by_spec(spec: str, told: Request) -> Explained:
+def _by_spec(spec: str, told: Request) -> Model:
     known = models()
     id, inner, path = _parts(spec)
     if id not in known:
@@ -83,7 +86,7 @@ def _by_spec(spec: str, told: Request) -> Explained:
         raise HeatcheckError(f"model={spec!r} names a checkpoint, and checkpoint={str(told.checkpoint)!r} another")
     module, function = known[id].loader.split(":")
     load = getattr(importlib.import_module(f"heatcheck.models.{module}"), function)
-    model: Explained = load(inner, replace(told, checkpoint=path) if path else told)
+    model: Model = load(inner, replace(told, checkpoint=path) if path else told)
     return model
 
 
@@ -99,18 +102,18 @@ def _parts(spec: str) -> tuple[str, str, str | None]:
     return id, id, path or None
 
 
-def _by_object(spec: Any, told: Request) -> Explained:
+def _by_object(spec: Any, told: Request) -> Model:
     if told.modality == Modality.TEXT or "ForSequenceClassification" in type(spec).__name__:
         raise HeatcheckError(
             f"{told.name}: a text classifier needs its tokenizer; save both with save_pretrained and pass 'hf:FOLDER', "
-            "or build heatcheck.models.text.TextExplained(network, tokenizer, name)"
+            "or build heatcheck.models.text.TextModel(network, tokenizer, name)"
         )
     if isinstance(spec, nn.Module):
         network = _with_weights(spec, told.checkpoint) if told.checkpoint is not None else spec
         preprocess = told.preprocess or inferred(network)
-        return VisionExplained(network, told.name, preprocess=preprocess, classes=told.classes)
+        return VisionModel(network, told.name, preprocess=preprocess, classes=told.classes)
     if callable(spec):
-        return FunctionExplained(spec, told)
+        return FunctionModel(spec, told)
     raise HeatcheckError(
         f"model={spec!r} is a {type(spec).__name__}; a model is a spec, a torch module, or a function to scores"
     )

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.images import decode_image
 from heatcheck.domain.image import ImageDomain
-from heatcheck.types import HeatcheckError, Inputs, Sample
 
 CROP = 0.875
 """The share of the scaled picture's shorter side that the usual centre crop keeps."""

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
 from heatcheck.data.references import spans_of
 from heatcheck.domain.text import TextDomain
-from heatcheck.models.base import Explained, Layer, TorchExplained
-from heatcheck.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
+from heatcheck.models.base import Layer, Model, TorchModel
 
 SHORTEST = 16
 _UNLIMITED = 512
@@ -42,7 +42,7 @@ class Tokens:
     cut: int = 0
 
 
-class TextExplained(TorchExplained):
+class TextModel(TorchModel):
     """A transformers sequence classifier with its tokenizer.
 
     Args:
@@ -197,9 +197,9 @@ class TextExplained(TorchExplained):
     def layers(self, x: Inputs) -> list[Layer]:
         raise NotApplicable(f"{self.name} reads texts: it has no spatial feature maps")
 
-    def randomised(self, layer: str | Sequence[str], seed: int) -> Explained:
+    def randomised(self, layer: str | Sequence[str], seed: int) -> Model:
         twin = super().randomised(layer, seed)
-        assert isinstance(twin, TextExplained)  # noqa: S101 - for the type checker: a copy has its original's class
+        assert isinstance(twin, TextModel)  # noqa: S101 - for the type checker: a copy has its original's class
         twin._own_embedding()
         return twin
 

@@ -1,19 +1,22 @@
 """Pictures' classifiers: a network, or a function, with its preprocessing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from heatcheck.core.types import Inputs, PathLike, Sample
 from heatcheck.data.references import Region, region, size_of
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import CallableExplained, Explained, TorchExplained
+from heatcheck.models.base import CallableModel, Model, TorchModel
 from heatcheck.models.preprocess import Preprocess, ready
-from heatcheck.types import Inputs, PathLike, Sample
 
+Trainer = Callable[[Path, Path], object]
+"""Trains a model from a folder with its backbone into an empty folder."""
 _REGIONS = {"mask", "boxes", "parts", "without"}
 
 
@@ -28,6 +31,7 @@ class Request:
         checkpoint: a local file with its weights.
         identity: what a function's results are filed under.
         modality: `image` or `text`, for architectures that exist for both.
+        trainers: what trains a model on first use, by its id.
     """
 
     name: str
@@ -36,9 +40,10 @@ class Request:
     checkpoint: PathLike | None = None
     identity: str | None = None
     modality: str | None = None
+    trainers: Mapping[str, Trainer] = field(default_factory=dict)
 
 
-class _Pictures(Explained):
+class _Pictures(Model):
     """What a picture's adapter knows beside its network."""
 
     _preprocess: Preprocess | None
@@ -70,7 +75,7 @@ class _Pictures(Explained):
         return self._preprocess.mask(whole)
 
 
-class VisionExplained(_Pictures, TorchExplained):
+class VisionModel(_Pictures, TorchModel):
     """A picture classifier.
 
     Args:
@@ -94,7 +99,7 @@ class VisionExplained(_Pictures, TorchExplained):
         super().__init__(network, name, classes=classes, channels_last=channels_last, **_reading(preprocess))
 
 
-class FunctionExplained(_Pictures, CallableExplained):
+class FunctionModel(_Pictures, CallableModel):
     """A function from a batch of prepared pictures to class scores: a black box."""
 
     def __init__(self, function: Callable[[Tensor], Any], request: Request) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from heatcheck.types import HeatcheckError
+from heatcheck.core.types import HeatcheckError
 
 _SCHEMAS = tuple(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for op in ("nms", "qnms"))
 _declared: list[torch.library.Library] = []

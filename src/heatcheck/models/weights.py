@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError, PathLike
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError, PathLike
 
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
 _PREFIXES = ("module.", "_orig_mod.")

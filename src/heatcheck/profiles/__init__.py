@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heatcheck import toml
-from heatcheck.catalogue import KINDS, NESTED, find
-from heatcheck.spec import Spec, SpecError, parse, suggest
+from heatcheck.core import toml
+from heatcheck.core.catalogue import KINDS, NESTED, find
+from heatcheck.core.spec import Spec, SpecError, parse, suggest
 
 FOLDER = Path(__file__).parent
 

@@ -1,6 +1,6 @@
 """One HTML file that shows a run, and its leaderboards in the terminal: no model, no torch, no network."""
 
 from heatcheck.report.html import render, write_report
-from heatcheck.report.source import Source, stats_facts
+from heatcheck.report.source import RunSource
 
-__all__ = ["Source", "render", "stats_facts", "write_report"]
+__all__ = ["RunSource", "render", "write_report"]

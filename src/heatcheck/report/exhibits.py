@@ -10,7 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
-from heatcheck.report.source import Source
+from heatcheck.report.source import RunSource
 
 LEVELS = 8
 _TOKENS = 160
@@ -89,7 +89,7 @@ class Exhibits:
         source: the run.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RunSource) -> None:
         self._source = source
         self._displays: dict[tuple[str, str], Mapping[str, Any] | None] = {}
         self._made: dict[tuple[object, ...], Exhibit | None] = {}

@@ -11,13 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from heatcheck.report import wording
-from heatcheck.report.source import Source
+from heatcheck.report.source import RunSource
 from heatcheck.report.view import build, capped
 
 _FILES = Path(__file__).parent / "templates"
 
 
-def write_report(result: Source, path: str | Path, *, title: str | None = None) -> Path:
+def write_report(result: RunSource, path: str | Path, *, title: str | None = None) -> Path:
     """Write a run's report to `path`; the file appears whole or not at all.
 
     Args:
@@ -36,7 +36,7 @@ def write_report(result: Source, path: str | Path, *, title: str | None = None) 
     return target
 
 
-def render(result: Source, *, title: str | None = None) -> str:
+def render(result: RunSource, *, title: str | None = None) -> str:
     """The page as text. The same run gives the same bytes."""
     view = build(result, title)
     # Our own files, trusted as they are; everything else is escaped.

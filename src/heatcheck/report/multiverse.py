@@ -21,7 +21,7 @@ STRENGTH = (
 _HOLDS = 0.7  # from here on a ranking is said to hold
 
 
-class Named(Protocol):
+class HasName(Protocol):
     """A method as the page knows it."""
 
     @property
@@ -30,7 +30,7 @@ class Named(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class Phrase:
     """A piece of a sentence; `name` marks the name of a method."""
 
     text: str
@@ -55,7 +55,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """A method in all universes."""
 
     method: Any
@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Level:
+class FactorLevel:
     """A factor's level: the columns that have it, and Kendall's W among them."""
 
     name: str
@@ -81,7 +81,7 @@ class Factor:
     """What one choice does to the ranking; `swapped` is a share, `bar` in per cent of the chart."""
 
     name: str
-    levels: tuple[Level, ...]
+    levels: tuple[FactorLevel, ...]
     swapped: str
     bar: float
     tau: str
@@ -125,10 +125,10 @@ class MultiverseView:
     w: str
     at: tuple[float, float, float] | None
     interval: str
-    verdict: tuple[Part, ...]
+    verdict: tuple[Phrase, ...]
     labels: tuple[str, ...]
     figures: bool
-    rows: tuple[Row, ...]
+    rows: tuple[MethodRow, ...]
     chance: tuple[str, str, tuple[tuple[int, float, str], ...]] | None
     factors: tuple[Factor, ...]
     methods: tuple[Any, ...]
@@ -144,7 +144,7 @@ class MultiverseView:
 
 
 def multiverse_view(
-    case: Rankings, base: str, left_out: Sequence[tuple[str, str]], methods: Sequence[Named]
+    case: Rankings, base: str, left_out: Sequence[tuple[str, str]], methods: Sequence[HasName]
 ) -> MultiverseView:
     """Everything the page shows of one model's multiverse."""
     looks = {m.name: m for m in methods}
@@ -177,7 +177,7 @@ def _at(w: float, low: float | None, high: float | None) -> tuple[float, float, 
     return tuple(round(100 * (w if v is None else v), 2) for v in (low, w, high))  # type: ignore[return-value]
 
 
-def _row(case: Rankings, i: int, method: Named, row: Mapping[str, Any], order: Sequence[int]) -> Row:
+def _row(case: Rankings, i: int, method: HasName, row: Mapping[str, Any], order: Sequence[int]) -> MethodRow:
     cells = []
     for at, u in enumerate(order):
         r = case.ranks[u, i]
@@ -186,7 +186,7 @@ def _row(case: Rankings, i: int, method: Named, row: Mapping[str, Any], order: S
         last = max((x for x in case.ranks[u] if x == x), default=1.0)
         shade = round(_SHADES * (1 - (r - 1) / (last - 1))) if last > 1 else _SHADES
         cells.append(Cell(at, shade, as_rank(float(r)), bool(case.better[u, i] == 0)))
-    return Row(
+    return MethodRow(
         method=method,
         cells=tuple(cells),
         median=as_rank(row["median"]),
@@ -215,7 +215,7 @@ def span(row: Mapping[str, Any]) -> str:
 def _factor(case: Rankings, row: Mapping[str, Any], places: Mapping[int, int], widest: float) -> Factor:
     name = row["factor"]
     levels = tuple(
-        Level(
+        FactorLevel(
             name=level,
             at=tuple(sorted(places[i] for i, u in enumerate(case.universes) if u.levels.get(name) == level)),
             w=number(row["w"][level], 2),
@@ -263,23 +263,23 @@ def grouped(left_out: Sequence[tuple[str, str]]) -> tuple[tuple[str, tuple[str, 
     )
 
 
-def verdict(case: Rankings) -> Iterator[Part]:
+def verdict(case: Rankings) -> Iterator[Phrase]:
     """What the multiverse says, in plain words."""
     u = len(case.universes)
     if case.w is None:
         why = "there are fewer than two universes" if u < 2 else "fewer than two methods are ranked in all universes"
         if u > 1 and len(case.common) > 1:
             why = "all methods tie in every universe"
-        yield Part(f"No agreement can be measured: {why}.")
+        yield Phrase(f"No agreement can be measured: {why}.")
         return
     interval = "" if case.low is None else f" ({number(case.low, 2)} to {number(case.high, 2)})"
-    yield Part(f"{_strength(case)}: over {u} universes, Kendall's W of {len(case.common)} methods is ")
-    yield Part(f"{number(case.w, 2)}{interval}. ")
+    yield Phrase(f"{_strength(case)}: over {u} universes, Kendall's W of {len(case.common)} methods is ")
+    yield Phrase(f"{number(case.w, 2)}{interval}. ")
     yield from _winners(case, u)
     yield from _movers(case)
     yield from _orders(case)
     if case.too_few():
-        yield Part(f" With {case.n} samples no method can be told from random; take more.")
+        yield Phrase(f" With {case.n} samples no method can be told from random; take more.")
 
 
 def _strength(case: Rankings) -> str:
@@ -291,38 +291,38 @@ def _strength(case: Rankings) -> str:
     return f"Whether the ranking holds, {case.n} sample{'' if case.n == 1 else 's'} cannot settle"
 
 
-def _winners(case: Rankings, u: int) -> Iterator[Part]:
+def _winners(case: Rankings, u: int) -> Iterator[Phrase]:
     rows = sorted((r for r in case.by_method() if r["first"]), key=lambda r: -r["first"])
-    yield Part(rows[0]["method"], name=True)
+    yield Phrase(rows[0]["method"], name=True)
     if rows[0]["first"] == u:
-        yield Part(" comes first in all of them.")
+        yield Phrase(" comes first in all of them.")
     else:
-        yield Part(f" comes first in {rows[0]['first']} of them")
+        yield Phrase(f" comes first in {rows[0]['first']} of them")
         others = len(rows) - 1
         if others:
-            yield Part(f"; {others} other{'s come' if others > 1 else ' comes'} first elsewhere")
-        yield Part(".")
+            yield Phrase(f"; {others} other{'s come' if others > 1 else ' comes'} first elsewhere")
+        yield Phrase(".")
 
 
-def _movers(case: Rankings) -> Iterator[Part]:
+def _movers(case: Rankings) -> Iterator[Phrase]:
     rows = [r for r in case.by_factor() if r["swapped"] is not None]
     if not rows:
         return
     if not rows[0]["swapped"]:
-        yield Part(" No single choice turns any pair of methods round.")
+        yield Phrase(" No single choice turns any pair of methods round.")
         return
     shares = {r["factor"]: percent(r["swapped"]) for r in rows}
     highest, lowest = percent(rows[0]["swapped"]), percent(rows[-1]["swapped"])
     most, least = ([name for name, share in shares.items() if share == end] for end in (highest, lowest))
     alone = "changing that alone" if len(most) == 1 else "changing one of them alone"
     if len(most) == len(rows) > 1:
-        yield Part(f" It moves equally with {_listed(most)}: ")
+        yield Phrase(f" It moves equally with {_listed(most)}: ")
     else:
-        yield Part(f" What moves it most {'is' if len(most) == 1 else 'are'} {_listed(most)}: ")
-    yield Part(f"{alone} turns round {highest} of the pairs of methods")
+        yield Phrase(f" What moves it most {'is' if len(most) == 1 else 'are'} {_listed(most)}: ")
+    yield Phrase(f"{alone} turns round {highest} of the pairs of methods")
     if highest != lowest:
-        yield Part(f"; {_listed(least)} least, {lowest}")
-    yield Part(".")
+        yield Phrase(f"; {_listed(least)} least, {lowest}")
+    yield Phrase(".")
 
 
 def _listed(factors: Sequence[str]) -> str:
@@ -331,15 +331,15 @@ def _listed(factors: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _orders(case: Rankings) -> Iterator[Part]:
+def _orders(case: Rankings) -> Iterator[Phrase]:
     pairs = case.by_pair()
     robust = sum(p["kind"] == "robust" for p in pairs)
     turned = [p for p in pairs if p["reversed"]]
-    yield Part(f" {robust} of {len(pairs)} pairs keep their order in at least nine of ten universes")
+    yield Phrase(f" {robust} of {len(pairs)} pairs keep their order in at least nine of ten universes")
     if turned:
         word = "pair is" if len(turned) == 1 else "pairs are"
-        yield Part(f"; {len(turned)} {word} significantly ordered one way here and the other way there")
-    yield Part(".")
+        yield Phrase(f"; {len(turned)} {word} significantly ordered one way here and the other way there")
+    yield Phrase(".")
 
 
 def shakiest(case: Rankings) -> list[dict[str, Any]]:

@@ -7,10 +7,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from heatcheck.stats import Facts, apart
 
-
-class Source(Protocol):
+class RunSource(Protocol):
     """A finished or partial run. Every string in it is somebody else's and may be hostile."""
 
     @property
@@ -19,6 +17,9 @@ class Source(Protocol):
 
     def scores(self) -> pl.DataFrame:
         """The long table: run, model, data, sample, target, method, metric, score, status and costs."""
+
+    def leaderboard(self) -> pl.DataFrame:
+        """What `heatcheck.stats.leaderboard` makes of the scores."""
 
     def samples(self) -> pl.DataFrame:
         """Per model and sample: label, target and predicted class, each with its name; prob; status."""
@@ -34,19 +35,3 @@ class Source(Protocol):
 
     def gallery(self) -> Sequence[tuple[str, str]]:
         """The (model, sample) pairs to show under all methods."""
-
-
-def stats_facts(facts: Mapping[str, Any]) -> Facts:
-    """What `heatcheck.stats` needs to know, out of a run's facts."""
-    methods = facts.get("methods", ())
-    metrics = facts.get("metrics", ())
-    of_model = frozenset(m["name"] for m in metrics if "map" in m.get("invariant", ()))
-    chance = [m["name"] for m in methods if m.get("id") == "random"]
-    return Facts(
-        higher_is_better={m["name"]: m["better"] == "higher" for m in metrics},
-        controls=frozenset(m["name"] for m in methods if m.get("control")),
-        circular=frozenset((method, metric) for method, metric in facts.get("circular", ())),
-        random="random" if "random" in chance or not chance else chance[0],
-        of_model=of_model,
-        apart=apart({m["name"]: m.get("family") for m in metrics}, of_model),
-    )

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heatcheck import stats
-from heatcheck.report.source import Source, stats_facts
+from heatcheck.report.source import RunSource
 from heatcheck.report.wording import decimals, number, plain, rank
 from heatcheck.stats.paired import too_few
 
@@ -29,9 +29,9 @@ CIRCULAR = "·"
 Row = Mapping[str, Any]
 
 
-def leaderboard(result: Source) -> "LeaderboardTable":
+def leaderboard(result: RunSource) -> "LeaderboardTable":
     """A run's leaderboards, as something rich can print."""
-    return leaderboard_table(stats.leaderboard(result.scores(), stats_facts(result.facts)), result.facts)
+    return leaderboard_table(result.leaderboard(), result.facts)
 
 
 def leaderboard_table(board: pl.DataFrame, facts: Mapping[str, Any]) -> "LeaderboardTable":
@@ -68,7 +68,7 @@ class LeaderboardTable:
     def _tables(self, case: pl.DataFrame, width: int) -> Iterator[Table]:
         present = set(case["metric"].to_list())
         metrics = [m for m in self.facts.get("metrics", ()) if m["name"] in present]
-        totals = stats.overall(case, stats_facts(self.facts))
+        totals = stats.overall(case, stats.Facts.of(self.facts))
         cells = {(r["method"], r["metric"]): r for r in case.iter_rows(named=True)}
         controls = sorted({r["method"] for r in cells.values() if r["control"]})
         names = [*totals["method"].to_list(), *controls]
@@ -86,7 +86,7 @@ class LeaderboardTable:
 
     def _notes(self, case: pl.DataFrame) -> Iterator[Text]:
         yield from _against_random(case)
-        totals = stats.overall(case, stats_facts(self.facts))
+        totals = stats.overall(case, stats.Facts.of(self.facts))
         part = totals.filter(pl.col("mean_rank").is_not_null() & (pl.col("metrics") < pl.col("of")))
         for k, of in part.select("metrics", "of").head(1).iter_rows():
             words = f"ranked under {k} of {of} metrics; mean ranks over different metrics compare only roughly"

@@ -11,9 +11,18 @@ from heatcheck.report import wording
 from heatcheck.report.charts import Axis, CostChart, CurveChart, cost_chart, curve_chart, scale
 from heatcheck.report.exhibits import Exhibit, Exhibits
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
-from heatcheck.report.source import Source, stats_facts
-from heatcheck.stats import Facts, Rankings, agreement, concordance, differences, leaderboard, overall, rankings
-from heatcheck.universes import gaps, universes_of
+from heatcheck.report.source import RunSource
+from heatcheck.stats import (
+    Facts,
+    Rankings,
+    agreement,
+    concordance,
+    differences,
+    overall,
+    rankings,
+    rankings_missing,
+    universes_of,
+)
 
 COLOURS = 8
 ALPHA = 0.05
@@ -30,7 +39,7 @@ Pairs = dict[tuple[str, str, str, str, str], Row]
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodView:
     """A method's name and looks, the same everywhere on the page.
 
     Args:
@@ -64,10 +73,10 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LeaderboardRow:
     """A row of a leaderboard; `x`, `x_low`, `x_high` are positions in per cent."""
 
-    method: Method
+    method: MethodView
     raw: Row
     mean: str
     interval: str
@@ -87,7 +96,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricView:
     """One metric for one model and data set.
 
     Args:
@@ -113,17 +122,17 @@ class Metric:
     name: str
     about: Row
     higher: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[LeaderboardRow, ...]
     axis: Axis
     chance: tuple[float | None, float, float | None] | None
     chance_mean: str
-    best: tuple[Method, ...]
-    tied: tuple[Method, ...]
-    beaten: tuple[Method, ...] | None
-    worse: tuple[Method, ...]
+    best: tuple[MethodView, ...]
+    tied: tuple[MethodView, ...]
+    beaten: tuple[MethodView, ...] | None
+    worse: tuple[MethodView, ...]
     least_p: float | None
     counts: bool
-    circular: tuple[Method, ...]
+    circular: tuple[MethodView, ...]
     curves: CurveChart | None
     shown: frozenset[str]
     cost: CostChart | None
@@ -138,16 +147,16 @@ class Metric:
             return f"scores are at least {_bound(low)}"
         return f"scores are at most {_bound(high)}" if high is not None else "scores have no bound"
 
-    def entry(self, method: Method) -> Entry | None:
+    def entry(self, method: MethodView) -> LeaderboardRow | None:
         """A method's row."""
         return next((e for e in self.entries if e.method is method), None)
 
 
 @dataclass(frozen=True)
-class Overall:
+class OverallRow:
     """A method over all metrics."""
 
-    method: Method
+    method: MethodView
     mean_rank: str
     wins: int
     shared: int
@@ -164,7 +173,7 @@ class Shown:
     name: str
     said: Mapping[str, str]
     input: Exhibit | None
-    maps: tuple[tuple[Method, Exhibit], ...]
+    maps: tuple[tuple[MethodView, Exhibit], ...]
 
 
 @dataclass(frozen=True)
@@ -192,9 +201,9 @@ class Case:
     data: str
     label: str
     n: int
-    methods: tuple[Method, ...]
-    metrics: tuple[Metric, ...]
-    overall: tuple[Overall, ...]
+    methods: tuple[MethodView, ...]
+    metrics: tuple[MetricView, ...]
+    overall: tuple[OverallRow, ...]
     agreement: Mapping[tuple[int, int], float]
     concordance: str
     gallery: tuple[Shown, ...]
@@ -204,12 +213,12 @@ class Case:
     multiverse: MultiverseView | None = None
 
     @property
-    def winner(self) -> Overall | None:
+    def winner(self) -> OverallRow | None:
         """The best mean rank, where at least two methods were ranked."""
         return next((o for o in self.overall if o.raw is not None), None)
 
     @property
-    def apart(self) -> tuple[Metric, ...]:
+    def outside_mean_rank(self) -> tuple[MetricView, ...]:
         """Metrics that rank methods and do not count in the mean rank."""
         return tuple(m for m in self.metrics if m.best and not m.counts)
 
@@ -220,7 +229,7 @@ class Case:
         return f"{min(possible):.2g}" if possible and min(possible) > ALPHA else ""
 
     @property
-    def hopeless(self) -> tuple[Method, ...]:
+    def hopeless(self) -> tuple[MethodView, ...]:
         """Methods that no metric finds better than random."""
         tested = [m.beaten for m in self.metrics if m.beaten is not None]
         return tuple(m for m in self.methods if not m.control and tested and all(m in beaten for beaten in tested))
@@ -247,12 +256,12 @@ class View:
     data: dict[str, Any] = field(repr=False)
 
 
-def build(source: Source, title: str | None = None) -> View:
+def build(source: RunSource, title: str | None = None) -> View:
     """Everything the page shows, computed from stored numbers."""
     run = source.facts
-    facts = stats_facts(run)
+    facts = Facts.of(run)
     scores = source.scores()
-    board, pairs = leaderboard(scores, facts), differences(scores, facts)
+    board, pairs = source.leaderboard(), differences(scores, facts)
     totals = overall(board, facts)
     samples = source.samples()
     pairs_of: Pairs = {
@@ -307,11 +316,13 @@ def _multiverses(run: Mapping[str, Any], facts: Facts, scores: pl.DataFrame) -> 
 
 
 def _multiverse(
-    run: Mapping[str, Any], verses: Sequence[Rankings], model: str, data: str, methods: Sequence[Method]
+    run: Mapping[str, Any], verses: Sequence[Rankings], model: str, data: str, methods: Sequence[MethodView]
 ) -> MultiverseView | None:
     for found in verses:
         if (found.model, found.data) == (model, data):
-            return multiverse_view(found, str(run["multiverse"]["base"]), gaps(run["multiverse"], [found]), methods)
+            return multiverse_view(
+                found, str(run["multiverse"]["base"]), rankings_missing(run["multiverse"], [found]), methods
+            )
     return None
 
 
@@ -332,35 +343,35 @@ def _cases(run: Mapping[str, Any], board: pl.DataFrame) -> list[tuple[str, str]]
     return sorted(found, key=lambda key: (order.get(key[0], len(order)), key))
 
 
-def _methods(run: Mapping[str, Any], facts: Facts, board: pl.DataFrame, totals: pl.DataFrame) -> tuple[Method, ...]:
+def _methods(run: Mapping[str, Any], facts: Facts, board: pl.DataFrame, totals: pl.DataFrame) -> tuple[MethodView, ...]:
     declared = [m["name"] for m in run.get("methods", ())]
     present = set(board["method"].to_list())
     ranked = [name for name in totals["method"].to_list() if name in present]
     rest = [name for name in [*declared, *sorted(present)] if name in present and name not in ranked]
     names = list(dict.fromkeys([*ranked, *rest]))
     names.sort(key=facts.is_control)
-    found: list[Method] = []
+    found: list[MethodView] = []
     for i, name in enumerate(names):
         control = facts.is_control(name)
-        found.append(Method(i, name, control, -1 if control else i % COLOURS, i // COLOURS % 3))
+        found.append(MethodView(i, name, control, -1 if control else i % COLOURS, i // COLOURS % 3))
     return tuple(found)
 
 
 def _metrics(
-    source: Source,
+    source: RunSource,
     run: Mapping[str, Any],
     facts: Facts,
     board: pl.DataFrame,
     pairs: Pairs,
     model: str,
     data: str,
-    methods: Sequence[Method],
+    methods: Sequence[MethodView],
     scores: pl.DataFrame,
-) -> tuple[Metric, ...]:
+) -> tuple[MetricView, ...]:
     declared = {m["name"]: m for m in run.get("metrics", ())}
     present = set(board["metric"].to_list())
     looks = {m.name: m for m in methods}
-    found: list[Metric] = []
+    found: list[MetricView] = []
     for name in [n for n in declared if n in present]:
         rows = board.filter(pl.col("metric") == name).rows(named=True)
         ends = [float(r[k]) for r in rows for k in ("mean", "low", "high") if r[k] is not None]
@@ -372,7 +383,7 @@ def _metrics(
         tied = [
             r["method"]
             for r in ranked
-            if r["method"] not in best and not _apart(pairs, best[0], r["method"], (model, data, name))
+            if r["method"] not in best and not _differ(pairs, best[0], r["method"], (model, data, name))
         ]
         tested = [r for r in rows if not r["control"] and r["beats_random"] is not None]
         chance_ok = next((r["n_ok"] for r in rows if r["method"] == facts.random), 0)
@@ -382,7 +393,7 @@ def _metrics(
         chart = curve_chart(source.curves(model, name).filter(pl.col("sample").is_in(ids.implode())), list(looks))
         order = [r["method"] for r in ranked]
         found.append(
-            Metric(
+            MetricView(
                 name=name,
                 about=declared[name],
                 higher=facts.sign(name) > 0,
@@ -395,7 +406,7 @@ def _metrics(
                 beaten=tuple(looks[r["method"]] for r in tested if not r["beats_random"]) if tested else None,
                 worse=tuple(looks[r["method"]] for r in tested if r["loses_to_random"]),
                 least_p=min(1.0, len(tested) * 2.0**-common) if tested else None,
-                counts=name not in facts.apart,
+                counts=name not in facts.outside_mean_rank,
                 circular=tuple(looks[r["method"]] for r in rows if r["circular"]),
                 curves=chart,
                 shown=frozenset([*order[:4], *order[-1:], facts.random]) if len(order) > 6 else frozenset(looks),
@@ -405,7 +416,7 @@ def _metrics(
     return tuple(found)
 
 
-def _entry(row: Row, method: Method, axis: Axis, ranked: int) -> Entry:
+def _entry(row: Row, method: MethodView, axis: Axis, ranked: int) -> LeaderboardRow:
     places = axis.places
     low, high = row["low"], row["high"]
     verdict = "" if row["beats_random"] is None else "better" if row["beats_random"] else "not better"
@@ -414,7 +425,7 @@ def _entry(row: Row, method: Method, axis: Axis, ranked: int) -> Entry:
     if row["ranked"]:
         shade = round(8 * (1 - (row["rank"] - 1) / (ranked - 1))) if ranked > 1 else 8
     span = f"{wording.rank(row['rank_low'])}–{wording.rank(row['rank_high'])}"
-    return Entry(
+    return LeaderboardRow(
         method=method,
         raw=row,
         mean=wording.number(row["mean"], places),
@@ -430,15 +441,15 @@ def _entry(row: Row, method: Method, axis: Axis, ranked: int) -> Entry:
     )
 
 
-def _apart(pairs: Pairs, a: str, b: str, key: tuple[str, str, str]) -> bool:
+def _differ(pairs: Pairs, a: str, b: str, key: tuple[str, str, str]) -> bool:
     row = pairs.get((a, b, *key)) or pairs.get((b, a, *key))
     return bool(row and row["significant"])
 
 
-def _overall(totals: pl.DataFrame, methods: Sequence[Method]) -> tuple[Overall, ...]:
+def _overall(totals: pl.DataFrame, methods: Sequence[MethodView]) -> tuple[OverallRow, ...]:
     looks = {m.name: m for m in methods}
     return tuple(
-        Overall(
+        OverallRow(
             method=looks[r["method"]],
             mean_rank="–" if r["mean_rank"] is None else f"{r['mean_rank']:.2f}",
             wins=r["wins"],
@@ -451,7 +462,7 @@ def _overall(totals: pl.DataFrame, methods: Sequence[Method]) -> tuple[Overall, 
     )
 
 
-def _agreement(board: pl.DataFrame, metrics: Sequence[Metric]) -> dict[tuple[int, int], float]:
+def _agreement(board: pl.DataFrame, metrics: Sequence[MetricView]) -> dict[tuple[int, int], float]:
     index = {m.name: i for i, m in enumerate(metrics)}
     found: dict[tuple[int, int], float] = {}
     for row in agreement(board).iter_rows(named=True):
@@ -488,11 +499,11 @@ def _said(row: Row | None) -> dict[str, str]:
 
 
 def _gallery(
-    source: Source,
+    source: RunSource,
     exhibits: Exhibits,
     model: str,
     people: Sequence[str],
-    methods: Sequence[Method],
+    methods: Sequence[MethodView],
     known: Mapping[str, Row],
     cases: int,
 ) -> tuple[Shown, ...]:

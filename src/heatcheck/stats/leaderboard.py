@@ -5,10 +5,11 @@ from itertools import groupby
 import numpy as np
 import polars as pl
 
+from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import bca, resampled_means
 from heatcheck.stats.paired import flips_for, holm, sign_flip
-from heatcheck.stats.ranks import rank_interval, rank_of, settled
-from heatcheck.stats.table import COSTS, KEYS, Array, Facts, Group, Row, groups, null
+from heatcheck.stats.ranks import rank_interval, rank_of, rounded
+from heatcheck.stats.table import COSTS, KEYS, Array, MetricGroup, Row, groups, null
 
 LEADERBOARD = {
     "model": pl.String,
@@ -115,18 +116,18 @@ def leaderboard(
     return pl.DataFrame(rows, schema=LEADERBOARD, orient="row")
 
 
-def _ranks(group: Group, reasons: list[str | None], resampled: Array, level: float) -> tuple[Array, Array, Array]:
+def _ranks(group: MetricGroup, reasons: list[str | None], resampled: Array, level: float) -> tuple[Array, Array, Array]:
     ranked = np.flatnonzero([reason is None for reason in reasons])
     out = np.full((3, len(group.methods)), np.nan)
     if len(ranked):
         scale = float(np.abs(group.means[ranked]).max())
-        rank = rank_of(settled(group.sign * group.means[ranked], scale))
-        low, high = rank_interval(settled(group.sign * resampled[ranked], scale), level)
+        rank = rank_of(rounded(group.sign * group.means[ranked], scale))
+        low, high = rank_interval(rounded(group.sign * resampled[ranked], scale), level)
         out[:, ranked] = rank, np.fmin(low, rank), np.fmax(high, rank)
     return out[0], out[1], out[2]
 
 
-def _against_random(group: Group, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
+def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
     """Adjusted p-values of being better than random, and of being worse."""
     better, worse = np.full((2, len(group.methods)), np.nan)
     if facts.random not in group.methods or group.metric in facts.of_model:
@@ -191,7 +192,7 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
             for entry in everyone:
                 seen.setdefault(entry["method"], [])
             ranked = [entry for entry in everyone if entry["ranked"]]
-            if len(ranked) < 2 or metric in facts.apart:
+            if len(ranked) < 2 or metric in facts.outside_mean_rank:
                 continue
             of += 1
             z = _z_scores(facts.sign(metric) * np.array([entry["mean"] for entry in ranked]))

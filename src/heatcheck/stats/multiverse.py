@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 
 from heatcheck.stats.agreement import kendall_tau, kendall_w
+from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import resampled_means
 from heatcheck.stats.paired import flips_for, holm, sign_flip, too_few
-from heatcheck.stats.ranks import rank_of, settled
-from heatcheck.stats.table import Array, Facts, Group, groups, null
+from heatcheck.stats.ranks import rank_of, rounded
+from heatcheck.stats.table import Array, MetricGroup, groups, null
 
 Row = dict[str, Any]
 
@@ -227,11 +228,11 @@ class Rankings:
 
     def _twins(self, factor: str) -> Iterator[tuple[int, int]]:
         """Pairs of universes that differ in one factor only."""
-        kin: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        alike: dict[tuple[tuple[str, str], ...], list[int]] = {}
         for i, u in enumerate(self.universes):
             if factor in u.levels:
-                kin.setdefault(tuple(sorted((k, v) for k, v in u.levels.items() if k != factor)), []).append(i)
-        for members in kin.values():
+                alike.setdefault(tuple(sorted((k, v) for k, v in u.levels.items() if k != factor)), []).append(i)
+        for members in alike.values():
             yield from combinations(members, 2)
 
     def _moved(self, i: int, k: int) -> tuple[float, float]:
@@ -286,7 +287,7 @@ def rankings(
         level: of the interval of W, and of tests.
         coverage_floor: a method scored on a smaller share of the samples is unranked.
     """
-    held: dict[tuple[str, str], dict[str, Group]] = {}
+    held: dict[tuple[str, str], dict[str, MetricGroup]] = {}
     for group in groups(scores, facts):
         held.setdefault((group.model, group.data), {})[group.metric] = group
     return [
@@ -296,7 +297,7 @@ def rankings(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Standing:
     """One universe's numbers: gains of all methods, and why some are not ranked."""
 
     universe: Universe
@@ -314,14 +315,14 @@ class _Seen:
         out = np.full(means.shape, np.nan)
         rows = list(which)
         scale = float(np.abs(self.means[rows]).max()) if rows else 0.0
-        out[rows] = rank_of(settled(means[rows], scale))
+        out[rows] = rank_of(rounded(means[rows], scale))
         return out
 
 
 def _case(
     model: str,
     data: str,
-    found: Mapping[str, Group],
+    found: Mapping[str, MetricGroup],
     facts: Facts,
     universes: Sequence[Universe],
     seed: int,
@@ -332,7 +333,7 @@ def _case(
     twins = {label for u in universes for name, label in u.methods.items() if label != name}
     everyone = {name for group in found.values() for name in group.methods}
     names = sorted(name for name in everyone - twins if not facts.is_control(name))
-    seen: list[_Seen] = []
+    seen: list[_Standing] = []
     left_out: list[tuple[str, str]] = []
     for u in universes:
         if u.metric not in found:
@@ -381,7 +382,7 @@ def _case(
     )
 
 
-def _seen(group: Group, universe: Universe, names: Sequence[str], facts: Facts, floor: float) -> _Seen:
+def _seen(group: MetricGroup, universe: Universe, names: Sequence[str], facts: Facts, floor: float) -> _Standing:
     place = {name: i for i, name in enumerate(group.methods)}
     rows = [place.get(universe.methods.get(name, name)) for name in names]
     whys = group.reasons(facts, floor)
@@ -389,10 +390,10 @@ def _seen(group: Group, universe: Universe, names: Sequence[str], facts: Facts, 
     means = np.array([np.nan if i is None else group.sign * group.means[i] for i in rows])
     reasons = tuple("missing: no row" if i is None else whys[i] for i in rows)
     chance = group.gains[place[facts.random]] if facts.random in place else None
-    return _Seen(universe, gains, means, chance, reasons)
+    return _Standing(universe, gains, means, chance, reasons)
 
 
-def _unranked(names: Sequence[str], seen: Sequence[_Seen]) -> dict[str, tuple[tuple[str, int], ...]]:
+def _unranked(names: Sequence[str], seen: Sequence[_Standing]) -> dict[str, tuple[tuple[str, int], ...]]:
     found: dict[str, tuple[tuple[str, int], ...]] = {}
     for i, name in enumerate(names):
         whys = [why for s in seen if (why := s.reasons[i])]
@@ -402,7 +403,7 @@ def _unranked(names: Sequence[str], seen: Sequence[_Seen]) -> dict[str, tuple[tu
     return found
 
 
-def _better(s: _Seen, seed: int, level: float) -> Array:
+def _better(s: _Standing, seed: int, level: float) -> Array:
     """1 where a ranked method is significantly better than random, Holm-corrected over the methods."""
     out = np.full(len(s.gains), np.nan)
     if s.chance is not None:
@@ -412,7 +413,7 @@ def _better(s: _Seen, seed: int, level: float) -> Array:
     return out
 
 
-def _chance(s: _Seen) -> float:
+def _chance(s: _Standing) -> float:
     """Random's place among the ranked methods and itself, each compared on common samples."""
     if s.chance is None:
         return float("nan")
@@ -421,7 +422,7 @@ def _chance(s: _Seen) -> float:
     return 1.0 + sum(map(bool, ahead)) if ahead else float("nan")
 
 
-def _order(s: _Seen, seed: int, level: float) -> Array:
+def _order(s: _Standing, seed: int, level: float) -> Array:
     """Which of two ranked methods is significantly better, Holm-corrected over all pairs."""
     out = np.zeros((len(s.gains), len(s.gains)))
     pairs = list(combinations(s.ranked, 2))
@@ -432,3 +433,21 @@ def _order(s: _Seen, seed: int, level: float) -> Array:
             out[a, b] = np.sign(d[~np.isnan(d)].mean())
             out[b, a] = -out[a, b]
     return out
+
+
+def universes_of(record: Mapping[str, Any]) -> list[Universe]:
+    """The universes of a run, from its own record."""
+    signed = record["methods"]
+    return [
+        Universe(u["label"], u["metric"], u["levels"], signed.get(u["levels"].get("sign", ""), {}))
+        for u in record["universes"]
+    ]
+
+
+def rankings_missing(record: Mapping[str, Any], cases: Sequence[Rankings]) -> list[tuple[str, str]]:
+    """Everything that was asked for and gives no ranking, with the reason."""
+    told = [(g["label"], g["reason"]) for g in record["left_out"]]
+    for case in cases:
+        where = f"{case.model}: " if len(cases) > 1 else ""
+        told += [(label, f"{where}{reason}") for label, reason in case.left_out]
+    return told

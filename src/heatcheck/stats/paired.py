@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import bca, resampled_means
-from heatcheck.stats.table import Array, Facts, Group, Row, groups, null
+from heatcheck.stats.table import Array, MetricGroup, Row, groups, null
 
 EXACT = 12  # up to so many nonzero differences all sign patterns are enumerated
 FLIPS = 9999
@@ -167,7 +168,7 @@ class Pairs:
     each: Array
 
 
-def compare(group: Group, pairs: Sequence[tuple[int, int]], *, seed: int, resamples: int, level: float) -> Pairs:
+def compare(group: MetricGroup, pairs: Sequence[tuple[int, int]], *, seed: int, resamples: int, level: float) -> Pairs:
     """Compare rows `(a, b)` of `group`, each pair on its common ok samples."""
     gains = group.gains
     first = np.array([a for a, _ in pairs], dtype=np.int64)

@@ -26,7 +26,7 @@ def rank_of(values: Array, higher: bool = True) -> Array:
     return np.where(np.isnan(v), np.nan, ranks)
 
 
-def settled(values: Array, scale: float) -> Array:
+def rounded(values: Array, scale: float) -> Array:
     """The values without their last bits, so that means that differ by rounding only are ties.
 
     Args:

@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
+from heatcheck.stats.facts import Facts
 from heatcheck.stats.paired import compare, flips_for, holm, sign_flip
-from heatcheck.stats.table import Array, Facts, Group, Row, groups, null
+from heatcheck.stats.table import Array, MetricGroup, Row, groups, null
 
 SEPARATION = {
     "model": pl.String,
@@ -93,7 +94,7 @@ def separation(
     return pl.DataFrame(rows, schema=SEPARATION, orient="row")
 
 
-def _from_random(group: Group, facts: Facts, ranked: list[int], seed: int, resamples: int, level: float) -> Row:
+def _from_random(group: MetricGroup, facts: Facts, ranked: list[int], seed: int, resamples: int, level: float) -> Row:
     if facts.random not in group.methods or not ranked:
         return {}
     chance = group.methods.index(facts.random)

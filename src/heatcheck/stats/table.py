@@ -1,6 +1,6 @@
 """The long table of scores, cut into one matrix of methods × samples per (model, data, metric)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,71 +8,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from heatcheck.stats.facts import Facts
+
 Array = NDArray[np.float64]
 Row = dict[str, object]
 
 KEYS = ("model", "data", "metric")
 COSTS = ("seconds", "forwards", "backwards")
-NOT_FAITHFULNESS = ("form", "sanity")  # families that do not ask whether a map is true
 COLUMNS = ("run", "model", "data", "sample", "target", "method", "metric", "score", "status", *COSTS)
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the scores themselves do not say about methods and metrics.
-
-    Args:
-        higher_is_better: the direction of every metric in the table.
-        controls: methods that are shown and never ranked.
-        circular: (method, metric) pairs in which the method asks the metric's own queries.
-        random: the control that carries no information; a control even when `controls` omits it.
-        of_model: metrics that measure the model: all maps score alike, so none is ranked or held against random.
-        apart: metrics that are shown and ranked, and do not count in the mean rank.
-    """
-
-    higher_is_better: Mapping[str, bool]
-    controls: frozenset[str] = frozenset()
-    circular: frozenset[tuple[str, str]] = frozenset()
-    random: str = "random"
-    of_model: frozenset[str] = frozenset()
-    apart: frozenset[str] = frozenset()
-
-    def is_control(self, method: str) -> bool:
-        """Whether `method` is shown for comparison only."""
-        return method == self.random or method in self.controls
-
-    def sign(self, metric: str) -> float:
-        """+1 where a higher score is better, −1 where a lower one is."""
-        try:
-            return 1.0 if self.higher_is_better[metric] else -1.0
-        except KeyError:
-            known = ", ".join(sorted(self.higher_is_better)) or "none"
-            raise ValueError(
-                f"no direction for metric {metric!r} (known: {known}); add it to Facts.higher_is_better"
-            ) from None
-
-
-def apart(families: Mapping[str, str | None], of_model: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Metrics of a run that do not count in its mean rank: those of form and sanity, beside any other.
-
-    A run that has no other metric to rank by counts them all.
-
-    Args:
-        families: the family of every metric, by name.
-        of_model: metrics that rank nobody.
-
-    Example:
-        >>> sorted(apart({"sds": "deletion", "sparseness": "form", "mprt": "sanity"}))
-        ['mprt', 'sparseness']
-        >>> sorted(apart({"sparseness": "form", "mprt": "sanity"}))
-        []
-    """
-    found = frozenset(name for name, family in families.items() if family in NOT_FAITHFULNESS)
-    return found if families.keys() - found - of_model else frozenset()
-
-
-@dataclass(frozen=True)
-class Group:
+class MetricGroup:
     """All scores of one metric for one model on one data set.
 
     Args:
@@ -145,7 +92,7 @@ class Group:
         return found
 
 
-def groups(scores: pl.DataFrame, facts: Facts) -> Iterator[Group]:
+def groups(scores: pl.DataFrame, facts: Facts) -> Iterator[MetricGroup]:
     """Every (model, data, metric) of the table, sorted by name; the table's row order has no influence.
 
     A sample that has several rows for one method (several targets, several runs) counts once: with their
@@ -180,7 +127,7 @@ def groups(scores: pl.DataFrame, facts: Facts) -> Iterator[Group]:
         matrix = np.full(size, np.nan)
         np.divide(total, rows, out=matrix, where=(rows > 0) & (good == rows))
 
-        yield Group(
+        yield MetricGroup(
             model=model,
             data=data,
             metric=metric,

@@ -1,12 +1,12 @@
-"""The whole contract of a unit, for a plain call or as pytest cases."""
+"""The whole contract of a component, for a plain call or as pytest cases."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heatcheck import catalogue
+from heatcheck.core import catalogue
+from heatcheck.core.spec import parse
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
-from heatcheck.spec import parse
 from heatcheck.testing.method_checks import method_checks
 from heatcheck.testing.metric_checks import metric_checks, metric_skips
 from heatcheck.testing.models import Toy
@@ -32,45 +32,47 @@ def check_metric(metric: Metric | str, models: Sequence[Toy] | None = None) -> N
     _run(catalogue.build("metric", metric), models)
 
 
-def _run(unit: Method | Metric, models: Sequence[Toy] | None) -> None:
-    skips = skipped_checks(unit)
-    for check in checks_for(unit):
+def _run(component: Method | Metric, models: Sequence[Toy] | None) -> None:
+    skips = skipped_checks(component)
+    for check in checks_for(component):
         if check.__name__ in skips:
             continue
         try:
-            check(unit, models)
+            check(component, models)
         except AssertionError as broken:
             raise AssertionError(f"{check.__name__}: {broken}") from None
 
 
-def checks_for(unit: Method | Metric) -> list[Callable[..., None]]:
-    """The checks that a unit's declaration calls for."""
-    return method_checks(unit) if isinstance(unit, Method) else metric_checks(unit)
+def checks_for(component: Method | Metric) -> list[Callable[..., None]]:
+    """The checks that a component's declaration calls for."""
+    return method_checks(component) if isinstance(component, Method) else metric_checks(component)
 
 
-def skipped_checks(unit: Method | Metric) -> dict[str, str]:
-    """Names of checks that say nothing about this unit, each with the reason."""
-    return {} if isinstance(unit, Method) else metric_skips(unit)
+def skipped_checks(component: Method | Metric) -> dict[str, str]:
+    """Names of checks that say nothing about this component, each with the reason."""
+    return {} if isinstance(component, Method) else metric_skips(component)
 
 
 def contract_cases(*units: Method | Metric) -> list[Any]:
-    """Units × checks as `pytest.param`s `(unit, check)` with readable ids; skipped ones carry their reason."""
+    """Units × checks as `pytest.param`s `(component, check)` with readable ids; skipped ones carry their reason."""
     import pytest
 
     return [
         pytest.param(
-            unit,
+            component,
             check,
-            id=f"{unit.name}-{check.__name__.removeprefix('check_')}",
-            marks=[pytest.mark.skip(reason=reason)] if (reason := skipped_checks(unit).get(check.__name__)) else [],
+            id=f"{component.name}-{check.__name__.removeprefix('check_')}",
+            marks=[pytest.mark.skip(reason=reason)]
+            if (reason := skipped_checks(component).get(check.__name__))
+            else [],
         )
-        for unit in units
-        for check in checks_for(unit)
+        for component in units
+        for check in checks_for(component)
     ]
 
 
-def contract_tests(unit: Method | Metric | str) -> Callable[..., None]:
-    """A pytest test with one case per check of a unit.
+def contract_tests(component: Method | Metric | str) -> Callable[..., None]:
+    """A pytest test with one case per check of a component.
 
     >>> test_contract = contract_tests("saliency")
 
@@ -78,15 +80,15 @@ def contract_tests(unit: Method | Metric | str) -> Callable[..., None]:
     """
     import pytest
 
-    if isinstance(unit, str):
-        kind = "method" if parse(unit).id in catalogue.entries("method") else "metric"
-        built: Method | Metric = catalogue.build(kind, unit)
+    if isinstance(component, str):
+        kind = "method" if parse(component).id in catalogue.entries("method") else "metric"
+        built: Method | Metric = catalogue.build(kind, component)
     else:
-        built = unit
+        built = component
 
-    def test_contract(unit: Method | Metric, check: Callable[..., None]) -> None:
-        check(unit)
+    def test_contract(component: Method | Metric, check: Callable[..., None]) -> None:
+        check(component)
 
-    cases = pytest.mark.parametrize(("unit", "check"), contract_cases(built))
+    cases = pytest.mark.parametrize(("component", "check"), contract_cases(built))
     decorated: Callable[..., None] = cases(test_contract)
     return decorated

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape, passes_of
+from heatcheck.core import catalogue
+from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method
-from heatcheck.models.base import CallableExplained, Explained
+from heatcheck.models.base import CallableModel, Model
+from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.testing import models as toys
 from heatcheck.testing.models import Toy
 from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
 from heatcheck.testing.watch import Broken, counting, failing_at, global_randomness, global_seed, unchanged
-from heatcheck.types import OK, Attribution, Batch, Inputs, NotApplicable
 
 Models = Sequence[Toy]
 
@@ -51,7 +51,7 @@ def reason_against(method: Method, model: Toy) -> str | None:
     return refusal(lambda: method(probe_for(model), toy_batch(model, 1)))
 
 
-def fresh(method: Method, model: Explained, batch: Batch, *, forward: int = 4, backward: int = 4) -> Attribution:
+def fresh(method: Method, model: Model, batch: Batch, *, forward: int = 4, backward: int = 4) -> Attribution:
     """The method's maps from a probe that nobody has used."""
     return method(probe_for(model, forward=forward, backward=backward), batch)
 
@@ -172,7 +172,7 @@ def check_reasoned_skip(method: Method, models: Models | None = None) -> None:
     needed = uses(method)
     for model in models or method_models():
         batch = toy_batch(model, 1)
-        box = CallableExplained(_black_box(model), f"{model.name} as a black box", model.domain)
+        box = CallableModel(_black_box(model), f"{model.name} as a black box", model.domain)
         claimed = claims(method, model)
         _applies(method, box, _in_single_precision(batch), expected=claimed and not needed)
         if not needed - {"gradient"} or not claimed:
@@ -196,7 +196,7 @@ def _in_single_precision(batch: Batch) -> Batch:
     return replace(batch, x=Inputs({k: v.float() if v.is_floating_point() else v for k, v in batch.x.tensors.items()}))
 
 
-def _applies(method: Method, model: Explained, batch: Batch, *, expected: bool) -> None:
+def _applies(method: Method, model: Model, batch: Batch, *, expected: bool) -> None:
     who = f"{method.name} on {model.name}"
     reason = refusal(lambda: method(probe_for(model), batch))
     if reason is None:
@@ -215,14 +215,14 @@ def refusal(call: Callable[[], object]) -> str | None:
     return None
 
 
-def claims(unit: Any, model: Toy) -> bool:
-    """Whether a unit, the fills and methods inside it, and what it deletes are there for the model's modality."""
+def claims(component: Any, model: Toy) -> bool:
+    """Whether a component, the fills and methods inside it, and what it deletes are there for the model's modality."""
 
     def look() -> None:
-        sites = unit.resolve(model.domain).params().get("units", "site")
+        sites = component.resolve(model.domain).params().get("units", "site")
         model.domain.units(sites, model.inputs(1))
 
-    return model.domain.modality in unit.facts["on"] and refusal(look) is None
+    return model.domain.modality in component.facts["on"] and refusal(look) is None
 
 
 def uses(method: Any) -> set[str]:
@@ -234,13 +234,13 @@ def uses(method: Any) -> set[str]:
 def check_passes_predicted(method: Method, models: Models | None = None) -> None:
     """`asks` and `passes` together foretell what the probe counts."""
     for model, batch in scenes(method, models):
-        unit = method.resolve(model.domain)
+        component = method.resolve(model.domain)
         probe = probe_for(model)
-        unit(probe, batch)
+        component(probe, batch)
         forwards = backwards = 0
         for i in range(len(batch)):
             shape = Shape(model.domain, batch.x.take(torch.tensor([i])), model)
-            more = passes_of(unit.asks(shape), unit.passes(shape))
+            more = passes_of(component.asks(shape), component.passes(shape))
             forwards, backwards = forwards + more[0], backwards + more[1]
         counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)
         assert counted == foretold, (
@@ -257,12 +257,14 @@ def check_repr_rebuilds(method: Method, models: Models | None = None) -> None:
             rebuilds("method", method.resolve(model.domain))
 
 
-def rebuilds(kind: str, unit: Any) -> None:
-    """Fail unless a unit's name builds an equal unit."""
-    again = catalogue.build(kind, unit.name)
-    assert again == unit, f"{kind} {unit.name} rebuilt from its name is {again.params()}, not {unit.params()}"
-    assert hash(again) == hash(unit), f"{kind} {unit.name} rebuilt from its name hashes differently"
-    assert repr(unit) == unit.name, f"{kind} {unit.name} prints as {unit!r}"
+def rebuilds(kind: str, component: Any) -> None:
+    """Fail unless a component's name builds an equal component."""
+    again = catalogue.build(kind, component.name)
+    assert again == component, (
+        f"{kind} {component.name} rebuilt from its name is {again.params()}, not {component.params()}"
+    )
+    assert hash(again) == hash(component), f"{kind} {component.name} rebuilt from its name hashes differently"
+    assert repr(component) == component.name, f"{kind} {component.name} prints as {component!r}"
 
 
 # -- promises that a method declares -----------------------------------------------------------------------------
@@ -272,12 +274,12 @@ def check_complete(method: Method, models: Models | None = None) -> None:
     """`complete`: a map sums to the output minus the output of the deleted input."""
     chosen = models or (toys.linear(), toys.additive(), toys.bias_free_relu(), toys.bag_of_words())
     for model, batch in scenes(method, chosen):
-        unit = method.resolve(model.domain)
-        params = unit.params()
+        component = method.resolve(model.domain)
+        params = component.params()
         fill = next((params[k] for k in ("baseline", "fill") if k in params), "zero")
         probe = probe_for(model)
-        total = model.domain.layout(unit(probe, batch).values, batch.x, "nearest").double().sum(1)
-        drop = probe.clean(batch).read(unit.output) - probe.deleted(batch, str(fill)).read(unit.output)
+        total = model.domain.layout(component(probe, batch).values, batch.x, "nearest").double().sum(1)
+        drop = probe.clean(batch).read(component.output) - probe.deleted(batch, str(fill)).read(component.output)
         near(total, drop, f"{method.name} on {model.name}", "maps do not sum to f(x) - f(deleted x)", 1e-6)
 
 

@@ -7,16 +7,16 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from heatcheck import catalogue
-from heatcheck.engine.plan import Shape, passes_of
-from heatcheck.engine.probe import Probe
+from heatcheck.core import catalogue
+from heatcheck.core.types import OK, Batch, HeatcheckError, Scores
 from heatcheck.metrics.base import Maps, Metric
+from heatcheck.probe.asks import Shape, passes_of
+from heatcheck.probe.probe import Probe
 from heatcheck.testing import models as toys
 from heatcheck.testing.method_checks import Models, claims, rebuilds, refusal
 from heatcheck.testing.models import Toy
 from heatcheck.testing.scenes import changed_maps, probe_for, take_maps, toy_batch, toy_maps
 from heatcheck.testing.watch import global_randomness, global_seed, unchanged
-from heatcheck.types import OK, Batch, HeatcheckError, Scores
 
 FAITHFUL = ("curve", "deletion", "imputation", "own")
 """Families of metrics that ask what deletions cost, so that the true map must win."""
@@ -38,7 +38,7 @@ def needs(metric: Metric) -> set[str]:
 
 def explains_again(metric: Metric, shape: Shape) -> bool:
     """Whether it asks the methods for more maps."""
-    return "method" in needs(metric) or metric.again(shape) > 0
+    return "method" in needs(metric) or metric.reexplanation_count(shape) > 0
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def scenes(metric: Metric, models: Models | None, n: int = 3, *, kinds: Sequence
     assert found, f"{metric.name} is declared on {metric.facts['on']}, for which no toy was given"
     for model in found:
         batch = toy_batch(model, n)
-        unit = metric.resolve(model.domain)
+        component = metric.resolve(model.domain)
         maps = toy_maps(model, batch, kinds)
-        if explains_again(unit, _shape_of(model)):
+        if explains_again(component, _shape_of(model)):
             explainers = [catalogue.build("method", e).resolve(model.domain) for e in EXPLAINERS]
             maps = Maps([e(probe_for(model), batch) for e in explainers], model.domain, batch, explainers)
         yield Scene(metric, model, batch, maps)
@@ -256,15 +256,18 @@ def check_global_rng_untouched(metric: Metric, models: Models | None = None) -> 
 def check_passes_predicted(metric: Metric, models: Models | None = None) -> None:
     """`asks`, `passes` and `again` together foretell what the probe counts for one method."""
     for scene in scenes(metric, models):
-        unit = metric.resolve(scene.model.domain)
-        one = replace(scene, metric=unit).only([0])
+        component = metric.resolve(scene.model.domain)
+        one = replace(scene, metric=component).only([0])
         probe = probe_for(scene.model)
         one.scores(probe)
         forwards = backwards = 0
         for i in range(len(scene.batch)):
             x, known = scene.batch.x.take(torch.tensor([i])), scene.batch.references[i]
             shape = Shape(scene.model.domain, x, scene.model, known)
-            more, again = passes_of(unit.asks(shape, one.maps.methods[0]), unit.passes(shape)), unit.again(shape)
+            more, again = (
+                passes_of(component.asks(shape, one.maps.methods[0]), component.passes(shape)),
+                component.reexplanation_count(shape),
+            )
             forwards, backwards = forwards + more[0] + again, backwards + more[1] + again
         counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)
         assert counted == foretold, (

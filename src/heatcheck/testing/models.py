@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.domain.text import TextDomain
 from heatcheck.models.architectures.bagnet import BagNet
 from heatcheck.models.architectures.bcos import BasicBlock, BcosResNet
-from heatcheck.models.base import Explained, TorchExplained
-from heatcheck.types import HeatcheckError, Inputs, Sample
+from heatcheck.models.base import Model, TorchModel
 
 PAD, CLS, SEP, MASK, UNK, FIRST_WORD = range(6)
 """The toy vocabulary's special ids, and the first that is a word."""
@@ -24,7 +24,7 @@ PAD, CLS, SEP, MASK, UNK, FIRST_WORD = range(6)
 Truth = Callable[[nn.Module, Inputs, Tensor], Tensor]
 
 
-class Toy(TorchExplained):
+class Toy(TorchModel):
     """A toy classifier that can make its own inputs and, where effects add up, knows what each site is worth.
 
     Args:
@@ -92,7 +92,7 @@ class TextToy(Toy):
     def call(self, network: nn.Module, x: Inputs) -> Any:
         return network(self.domain.leaf(x), x["attention"])
 
-    def randomised(self, layer: str | Sequence[str], seed: int) -> Explained:
+    def randomised(self, layer: str | Sequence[str], seed: int) -> Model:
         twin = super().randomised(layer, seed)
         if isinstance(twin, TextToy):
             twin._own_embedding()

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heatcheck.engine.numerics import Numerics
-from heatcheck.engine.probe import Probe
+from heatcheck.core.types import Attribution, Batch, Inputs, Streams, digest_of, digest_of_tensor
 from heatcheck.metrics.base import Maps
-from heatcheck.models.base import Explained
+from heatcheck.models.base import Model
+from heatcheck.probe.numerics import Numerics
+from heatcheck.probe.probe import Probe
 from heatcheck.testing.models import Toy
-from heatcheck.types import Attribution, Batch, Inputs, Streams, digest_of, digest_of_tensor
 
 
-def probe_for(model: Explained, *, forward: int = 4, backward: int = 4) -> Probe:
+def probe_for(model: Model, *, forward: int = 4, backward: int = 4) -> Probe:
     """A fresh probe with fixed call shapes."""
     return Probe(model, Numerics(forward=forward, backward=backward))
 

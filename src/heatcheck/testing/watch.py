@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from heatcheck.models.base import Explained
+from heatcheck.core.types import Batch, Inputs, digest_of_tensor
+from heatcheck.models.base import Model
 from heatcheck.testing.models import Toy
-from heatcheck.types import Batch, Inputs, digest_of_tensor
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -53,7 +53,7 @@ def unchanged(model: Toy, batch: Batch, who: str) -> Iterator[None]:
 
 
 @contextmanager
-def failing_at(model: Explained, call: int) -> Iterator[None]:
+def failing_at(model: Model, call: int) -> Iterator[None]:
     """A model whose `call`-th pass (from one) ends in an exception, after the network has run."""
     real, done = model.logits, 0
 
@@ -73,7 +73,7 @@ def failing_at(model: Explained, call: int) -> Iterator[None]:
 
 
 @contextmanager
-def counting(model: Explained) -> Iterator[list[int]]:
+def counting(model: Model) -> Iterator[list[int]]:
     """The batch size of every call."""
     real, sizes = model.logits, list[int]()
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from heatcheck import catalogue
-from heatcheck.engine.rehearsal import applicable
+from heatcheck.core import catalogue
+from heatcheck.core.spec import Spec
+from heatcheck.core.types import Inputs
 from heatcheck.models.architectures.bagnet import bagnet9
 from heatcheck.models.architectures.bcos import bcos_resnet
 from heatcheck.models.architectures.fixup import xfixup_resnet50
-from heatcheck.models.base import Explained
+from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import VisionExplained
+from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision
-from heatcheck.spec import Spec
-from heatcheck.types import Inputs
+from heatcheck.run.rehearsal import applicable
 
 CLASSES = 5
 EDGE = 64
@@ -71,7 +71,7 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
 
 
 @cache
-def small(name: str) -> Explained:
+def small(name: str) -> Model:
     """A small network of an architecture, with random weights that are always the same."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -79,7 +79,7 @@ def small(name: str) -> Explained:
         for weight in network.parameters():  # heads and scales that begin at zero would hide everything
             if not weight.any():
                 nn.init.normal_(weight, std=0.1)
-    return VisionExplained(
+    return VisionModel(
         network, name, preprocess=Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3, size=LARGER.get(name, EDGE))
     )
 

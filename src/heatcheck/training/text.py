@@ -8,16 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heatcheck.core.progress import Progress, choose
+from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.sentiment import CLASSES, corpus
-from heatcheck.engine.probe import threads
-from heatcheck.engine.progress import Progress, choose
+from heatcheck.models.embedded import SENTIMENT_REVIEWS
 from heatcheck.models.vision_shim import load_transformers, without_bars
 from heatcheck.models.weights import load_weights
-from heatcheck.types import HeatcheckError, Sample
+from heatcheck.probe.calls import threads
 
-RECIPE = 1
-"""Raised whenever the trained weights change."""
-REVIEWS, HELD_OUT = 1200, 400
+HELD_OUT = 400
 ENOUGH = 0.95
 _LAYERS, _BATCH, _RATE, _WARM_UP, _SEED = 2, 16, 3e-4, 10, 0
 
@@ -44,7 +43,7 @@ def train_sentiment(backbone: Path, folder: Path, progress: str | Progress = "au
     with torch.random.fork_rng(devices=[]), threads(1):
         torch.manual_seed(_SEED)
         network = _classifier(transformers, backbone)
-        _fit(network, tokenizer, corpus(REVIEWS, seed=_SEED, split="train"), choose(progress))
+        _fit(network, tokenizer, corpus(SENTIMENT_REVIEWS, seed=_SEED, split="train"), choose(progress))
         accuracy = measure_accuracy(network, tokenizer, corpus(HELD_OUT, seed=_SEED, split="test"))
     if accuracy < ENOUGH:
         raise HeatcheckError(

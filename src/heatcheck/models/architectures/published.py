@@ -8,18 +8,18 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError
 from heatcheck.data.imagenet_names import imagenet_classes
 from heatcheck.models.architectures.bagnet import bagnet9, bagnet17, bagnet33
 from heatcheck.models.architectures.bcos import BcosVgg, Encoded, bcos_densenet, bcos_resnet, bcos_resnext50
 from heatcheck.models.architectures.fixup import fixup_resnet50, xfixup_resnet50
 from heatcheck.models.architectures.xvgg import xvgg16
-from heatcheck.models.base import Explained
+from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import Request, VisionExplained
+from heatcheck.models.vision import Request, VisionModel
 from heatcheck.models.vision_shim import load_torchvision
 from heatcheck.models.weights import fill_network, load_weights
-from heatcheck.spec import suggest
-from heatcheck.types import HeatcheckError
 
 IMAGENET = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), interpolation="bilinear")
 RAW = Preprocess(mean=(0.0,) * 3, std=(1.0,) * 3, interpolation="bilinear")
@@ -76,7 +76,7 @@ PUBLISHED = {
 }
 
 
-def published(id: str, request: Request) -> Explained:
+def published(id: str, request: Request) -> Model:
     """A network of this folder with weights from a file; their number of classes is read from it."""
     source = PUBLISHED[id]
     if request.checkpoint is None:
@@ -89,7 +89,7 @@ def published(id: str, request: Request) -> Explained:
     return _explained(network, _classes_in(state, source.head), source.preprocess, request)
 
 
-def packaged(name: str, request: Request) -> Explained:
+def packaged(name: str, request: Request) -> Model:
     """A B-cos network of the package `bcos`, such as its vision transformers, with weights from a file."""
     if importlib.util.find_spec("bcos") is None:
         raise HeatcheckError(f"bcos:{name} needs the package bcos: pip install bcos einops")
@@ -123,8 +123,8 @@ def _renamed(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tenso
     return {name(theirs): tensor for theirs, tensor in state.items()}
 
 
-def _explained(network: nn.Module, classes: int, preprocess: Preprocess, request: Request) -> Explained:
-    return VisionExplained(
+def _explained(network: nn.Module, classes: int, preprocess: Preprocess, request: Request) -> Model:
+    return VisionModel(
         network,
         request.name,
         preprocess=request.preprocess or preprocess,

@@ -1,0 +1,1 @@
+"""The verbs: benchmark, explain and score, study, result, multiverse, doctor."""

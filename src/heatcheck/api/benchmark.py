@@ -1,0 +1,204 @@
+"""A benchmark over a grid: models × data × methods × metrics."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heatcheck.api.result import Result
+from heatcheck.api.study import Study
+from heatcheck.core import catalogue
+from heatcheck.core.plugins import load_plugin, plugin_module
+from heatcheck.core.types import HeatcheckError
+from heatcheck.data.base import Dataset
+from heatcheck.data.load import load_data
+from heatcheck.methods.base import Method
+from heatcheck.metrics.base import Metric
+from heatcheck.profiles import load_profile
+from heatcheck.run.execution import execute
+from heatcheck.run.plan import Plan, plan
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.setup import Setup
+from heatcheck.run.work import Sources
+from heatcheck.training.defaults import load_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Models × data × methods × metrics.
+
+    >>> bench = Benchmark(models="efficientnet_lite0", data="images", profile="quick")   # doctest: +SKIP
+    >>> result = bench.run("runs/first", samples=8)                                       # doctest: +SKIP
+    >>> result.leaderboard()                                                              # doctest: +SKIP
+
+    Args:
+        models: names, modules, callables or adapters; a mapping gives them labels.
+        data: a spec, a path, tensors, texts or a torch Dataset.
+        methods: specs (`"rise(samples=500)"`), units, or functions declared with `@hc.method`; None for the profile's.
+        metrics: likewise; for both, a mapping gives them labels.
+        profile: where parameters and lists that are not given come from.
+        target: the class to explain: predicted, label, top2 or a number; None for the profile's.
+        seed: of every random stream.
+        plugins: Python files that declare units of one's own.
+        multiverse: what the metrics have in common where they are one question asked in many ways; see `multiverse`.
+    """
+
+    models: Any = "efficientnet_lite0"
+    data: Any = "images"
+    methods: Sequence[Any] | Mapping[str, Any] | None = None
+    metrics: Sequence[Any] | Mapping[str, Any] | None = None
+    profile: str = "default"
+    target: str | int | None = None
+    seed: int = 0
+    plugins: tuple[str, ...] = ()
+    multiverse: Mapping[str, Any] | None = None
+    _loaded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_study(cls, study: Study) -> "Benchmark":
+        """The benchmark that a study file describes."""
+        return cls(
+            models=list(study.models),
+            data=study.data,
+            methods=study.methods,
+            metrics=study.metrics,
+            profile=study.profile,
+            target=study.target,
+            seed=study.seed,
+            plugins=tuple(str(p) for p in study.plugins),
+        )
+
+    def run(
+        self, out: str | Path, *, samples: int | None = None, runtime: Runtime | None = None, **options: Any
+    ) -> Result:
+        """Compute what is missing in the folder `out` and read the result back.
+
+        Args:
+            out: the run's folder; an existing one is resumed.
+            samples: how many samples; all if None.
+            runtime: how it is computed.
+            **options: parts of the runtime by name: workers, threads, batch, budget, maps, progress; see `Runtime`.
+        """
+        return Result(execute(self.setup(samples), out, Runtime.of(runtime, **options)))
+
+    def plan(
+        self,
+        *,
+        samples: int | None = None,
+        out: str | Path | None = None,
+        runtime: Runtime | None = None,
+        calibrate: bool = True,
+        **options: Any,
+    ) -> Plan:
+        """Predict passes, time, memory and disk before anything is spent; arguments as for `run`."""
+        return plan(self.setup(samples), Runtime.of(runtime, **options), out, calibrate=calibrate)
+
+    def setup(self, samples: int | None = None) -> Setup:
+        """Everything resolved: adapters, data, units."""
+        for path in self.plugins:
+            load_plugin(path)
+        profile = load_profile(self.profile)
+        methods = label_components("method", profile.methods if self.methods is None else self.methods, self.profile)
+        metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
+        models = label_models(self.models)
+        data_key = f"data {samples}"
+        if data_key not in self._loaded:
+            self._loaded[data_key] = load_data(self.data, samples=samples, seed=self.seed if samples else None)
+        for label, spec in models.items():
+            if label not in self._loaded:
+                self._loaded[label] = load_model(spec, name=label)
+        data: Dataset = self._loaded[data_key]
+        record = {
+            "models": {label: spec if isinstance(spec, str) else type(spec).__name__ for label, spec in models.items()},
+            "data": self.data if isinstance(self.data, str) else data.name,
+            "samples": samples,
+            "profile": self.profile,
+            "profile_note": profile.note,
+            "methods": {label: component.name for label, component in methods},
+            "metrics": {label: component.name for label, component in metrics},
+            **({"multiverse": self.multiverse} if self.multiverse else {}),
+        }
+        components = [component for _, component in (*methods, *metrics)]
+        portable = all(isinstance(s, str) for s in models.values()) and isinstance(self.data, str | Path)
+        return Setup(
+            models={label: self._loaded[label] for label in models},
+            data=data,
+            methods=methods,
+            metrics=metrics,
+            target=profile.target if self.target is None else self.target,
+            seed=self.seed,
+            record=record,
+            sources=Sources(
+                models={label: str(spec) for label, spec in models.items() if isinstance(spec, str)},
+                data=str(self.data) if isinstance(self.data, str | Path) else "",
+                samples=samples,
+                seed=self.seed if samples else None,
+                plugins=tuple(self.plugins),
+                portable=portable and all(known_elsewhere(c, self.plugins) for c in components),
+            ),
+        )
+
+
+def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
+    """Labelled metrics, and before those that add up others the parts that are not there; a mapping stays as it is."""
+    found = label_components("metric", metrics, profile)
+    if isinstance(metrics, Mapping):
+        return found
+    known = {metric.id for _, metric in found}
+    complete: list[tuple[str, Any]] = []
+    for label, metric in found:
+        lacking = [part for part in metric.parts if part not in known] if metric.composite else []
+        known.update(lacking)
+        complete += [*label_components("metric", lacking, profile), (label, metric)]
+    return complete
+
+
+def known_elsewhere(component: Any, plugins: Sequence[str]) -> bool:
+    """Whether a worker process can build the component too: it is shipped, or declared in a plugin file."""
+    cls = type(component)
+    entry = catalogue.entries(cls.kind).get(component.id)
+    if entry is None or (cls.__module__, cls.__name__) != (entry.module, entry.name):
+        return False
+    return entry.target is None or entry.module in {plugin_module(p) for p in plugins}
+
+
+def label_models(models: Any) -> dict[str, Any]:
+    """Models by the label tables show."""
+    if isinstance(models, Mapping):
+        return dict(models)
+    many = list(models) if isinstance(models, list | tuple) else [models]
+    labels: dict[str, Any] = {}
+    for model in many:
+        label = model if isinstance(model, str) else getattr(model, "name", None) or type(model).__name__
+        n = sum(1 for k in labels if k == label or k.startswith(f"{label}#"))
+        labels[f"{label}#{n + 1}" if n else label] = model
+    return labels
+
+
+def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
+    """Units with the profile's parameters, labelled as they were written, or as a mapping says."""
+    if isinstance(specs, Mapping):
+        return [(label, as_component(kind, spec, profile)) for label, spec in specs.items()]
+    found: list[tuple[str, Any]] = []
+    for spec in specs:
+        component = as_component(kind, spec, profile)
+        label = spec.strip() if isinstance(spec, str) else component.name
+        if any(label == held for held, _ in found):
+            raise HeatcheckError(f"{kind} {label!r} is listed twice")
+        found.append((label, component))
+    return found
+
+
+def as_component(kind: str, spec: Any, profile: str = "default") -> Any:
+    """A component from text, a component, a component's class or a declared function."""
+    if isinstance(spec, str):
+        return catalogue.build(kind, load_profile(profile).apply(kind, spec))
+    if callable(spec) and not isinstance(spec, type | Method | Metric):
+        for entry in catalogue.entries(kind).values():
+            if getattr(entry.target, "function", None) is spec:
+                return entry.target()
+        raise HeatcheckError(f"{spec!r} is not a {kind}: declare it with @hc.{kind}('its_id')")
+    component = catalogue.build(kind, spec)
+    if getattr(component, "kind", None) != kind:
+        raise HeatcheckError(f"{spec!r} is not a {kind}")
+    return component

@@ -1,0 +1,235 @@
+"""One model and plain tensors: explain them, or score maps of them; no file is written."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heatcheck.api.benchmark import as_component
+from heatcheck.core.types import (
+    Attribution,
+    Batch,
+    HeatcheckError,
+    Inputs,
+    NotApplicable,
+    Sample,
+    Streams,
+    digest_of_tensor,
+)
+from heatcheck.data.base import Dataset
+from heatcheck.data.load import load_data
+from heatcheck.methods.base import Method
+from heatcheck.metrics.base import Maps
+from heatcheck.models.base import Model
+from heatcheck.models.preprocess import Preprocess
+from heatcheck.probe.numerics import Numerics
+from heatcheck.probe.probe import Probe
+from heatcheck.training.defaults import load_model
+
+
+def explain(
+    model: Any,
+    x: Any,
+    *,
+    method: Any,
+    target: int | Sequence[int] | Tensor | None = None,
+    preprocess: Preprocess | None = None,
+    seed: int = 0,
+) -> Attribution:
+    """Explain inputs with one method; no file is written.
+
+    Args:
+        model: a module, a name, a callable or an adapter.
+        x: inputs ready for the model `[b, …]`, or a picture's path, a PIL picture, texts.
+        method: a spec such as `"integrated_gradients(steps=20)"`, a component or a declared function.
+        target: the class to explain, for all or for each; the predicted class if None.
+        preprocess: how pixels are normalised, for fills defined in pixel space.
+        seed: of random streams.
+    """
+    explained = load_model(model, preprocess=preprocess)
+    component = as_component("method", method)
+    parts, order = [], []
+    for rows, probe, batch in batches_of(explained, x, target, None, seed):
+        parts.append(component(probe, batch))
+        order += rows
+    return merge(parts, order)
+
+
+def score(
+    model: Any,
+    x: Any,
+    maps: Any,
+    *,
+    metric: Any,
+    target: int | Sequence[int] | Tensor | None = None,
+    reference: Any = None,
+    preprocess: Preprocess | None = None,
+    seed: int = 0,
+) -> Float[Tensor, "m b"]:
+    """Score maps of some methods on inputs; undefined scores are NaN; no file is written.
+
+    Args:
+        model: a module, a name, a callable or an adapter.
+        x: inputs, as for `explain`.
+        maps: a tensor `[m, b, …]`, one attribution, or a list or mapping of attributions or method specs.
+        metric: a spec such as `"morf(steps=10)"` or a component.
+        target: the class the maps explain; what the attributions say, or the predicted class, if None.
+        reference: what a right map would show: masks `[b, …]`, or a mapping by kind.
+        preprocess: how pixels are normalised.
+        seed: of random streams.
+    """
+    explained = load_model(model, preprocess=preprocess)
+    component = as_component("metric", metric)
+    if component.across_models:
+        raise NotApplicable(f"{component.id} compares models: use hc.Benchmark(models=[…], metrics=[{component.id!r}])")
+    given = collect(maps)
+    target = common_target(given) if target is None else target
+    values, order = [], []
+    groups = list(batches_of(explained, x, target, reference, seed))
+    total = sum(len(rows) for rows, _, _ in groups)
+    for rows, probe, batch in groups:
+        items: list[Attribution] = []
+        explainers: list[Method | None] = []
+        for item in given:
+            if isinstance(item, Attribution):
+                if len(item.values) != total:
+                    raise HeatcheckError(f"{item.method}: {len(item.values)} maps were given for {total} inputs")
+                items.append(fit(item.take(rows), probe, batch))
+                explainers.append(None)
+            else:
+                items.append(item(probe, batch))
+                explainers.append(item)
+        values.append(component(probe, batch, Maps(items, explained.domain, batch, explainers)).value)
+        order += rows
+    joined = torch.cat(values, 1)
+    return torch.empty_like(joined).index_copy_(1, torch.tensor(order), joined)
+
+
+def collect(maps: Any) -> list[Any]:
+    """Maps in any of their forms as a list of attributions and methods."""
+    if isinstance(maps, Attribution):
+        return [maps]
+    if isinstance(maps, Tensor):
+        if maps.ndim < 3:
+            raise HeatcheckError(f"maps of shape {tuple(maps.shape)}: expected [methods, samples, …]")
+        return [Attribution(m, method=f"map {i}") for i, m in enumerate(maps)]
+    if isinstance(maps, Mapping):
+        return [named(k, v) for k, v in maps.items()]
+    if isinstance(maps, str):
+        return [as_component("method", maps)]
+    if isinstance(maps, list | tuple):
+        return [m if isinstance(m, Attribution) else as_map_or_method(m, i) for i, m in enumerate(maps)]
+    raise HeatcheckError(
+        f"maps must be a tensor, an attribution, or a list or mapping of them, not {type(maps).__name__}"
+    )
+
+
+def named(label: str, value: Any) -> Any:
+    """One entry of a mapping of maps."""
+    return value if isinstance(value, Attribution) else as_map_or_method(value, label)
+
+
+def as_map_or_method(value: Any, label: Any) -> Any:
+    """A tensor `[b, …]` as an attribution, anything else as a method."""
+    return Attribution(value, method=f"map {label}") if isinstance(value, Tensor) else as_component("method", value)
+
+
+def common_target(given: Sequence[Any]) -> Tensor | None:
+    """The class that all attributions explain; an error if they disagree."""
+    targets = [a.target for a in given if isinstance(a, Attribution) and a.target is not None]
+    for other in targets[1:]:
+        if not torch.equal(targets[0], other):
+            raise HeatcheckError("the maps explain different classes; score those of each class apart")
+    return targets[0] if targets else None
+
+
+def fit(item: Attribution, probe: Probe, batch: Batch) -> Attribution:
+    """A given map cut to its sample's own length and checked."""
+    dims = probe.domain.leaf(batch.x).ndim - 1
+    if item.values.ndim != dims:
+        raise HeatcheckError(
+            f"{item.method}: maps of shape {tuple(item.values.shape)} do not fit inputs "
+            f"{tuple(probe.domain.leaf(batch.x).shape)}; give one number per site, {dims} axes with the batch"
+        )
+    item = replace(item, values=probe.domain.cut_to_sites(item.values, batch.x))
+    bad = ~torch.isfinite(item.values).flatten(1).all(1)
+    if bad.any():
+        status = tuple("failed: the map is not finite" if b else s for b, s in zip(bad, item.status, strict=True))
+        item = replace(item, status=status)
+    return item
+
+
+def batches_of(
+    explained: Model, x: Any, target: Any, reference: Any, seed: int
+) -> Iterable[tuple[list[int], Probe, Batch]]:
+    """Inputs of any form as batches of one shape each, with the rows they came from."""
+    inputs, digests, labels, samples = as_inputs(explained, x)
+    groups: dict[Any, list[int]] = {}
+    for i, one in enumerate(inputs):
+        groups.setdefault(one.shape_key(), []).append(i)
+    wanted = None if target is None else torch.as_tensor(target).long().reshape(-1).expand(len(inputs))
+    for rows in groups.values():
+        joined = Inputs.cat([inputs[i] for i in rows])
+        probe = Probe(explained, Numerics(threads=torch.get_num_threads()))
+        logits = probe.logits(joined)
+        own = logits.argmax(1) if wanted is None else wanted[rows]
+        if bool((own < 0).any()) or bool((own >= logits.shape[1]).any()):
+            raise HeatcheckError(f"target {own.tolist()} is not a class of a model with {logits.shape[1]} classes")
+        batch = Batch(
+            x=joined,
+            target=own,
+            label=torch.tensor([-1 if labels[i] is None else labels[i] for i in rows]),
+            streams=Streams(seed, tuple(digests[i] for i in rows)),
+            references=tuple(reference_of(reference, i, explained, samples[i], inputs[i]) for i in rows),
+        )
+        probe.remember_clean(batch, logits)
+        yield rows, probe, batch
+
+
+def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[int | None], list[Sample | None]]:
+    """One input per row, with digests and labels where known."""
+    if isinstance(x, Inputs):
+        rows = [x.take(slice(i, i + 1)) for i in range(len(x))]
+        digests = [digest_of_tensor(next(iter(r.tensors.values()))) for r in rows]
+        return rows, digests, [None] * len(rows), [None] * len(rows)
+    if isinstance(x, Tensor | Mapping):
+        return as_inputs(explained, explained.domain.wrap(x))
+    data = load_data([x] if not isinstance(x, list | tuple | Dataset) else x)
+    for sample in data:
+        if sample.problem:
+            raise HeatcheckError(f"{sample.name}: {sample.problem}")
+    encoded = [explained.encode(s) for s in data]
+    return encoded, [s.digest for s in data], [s.label for s in data], list(data)
+
+
+def reference_of(reference: Any, i: int, explained: Model, sample: Sample | None, x: Inputs) -> Mapping[str, Any]:
+    """What a right map of input `i` would show."""
+    if reference is None:
+        return explained.references(sample, x) if sample is not None else {}
+    if isinstance(reference, Mapping):
+        return {k: v[i] for k, v in reference.items()}
+    return {"mask": reference[i]}
+
+
+def merge(parts: list[Attribution], order: list[int]) -> Attribution:
+    """Attributions of batches in the order of the inputs; shorter maps are padded with zeros."""
+    widest = [max(p.values.shape[d] for p in parts) for d in range(1, parts[0].values.ndim)]
+    padded = []
+    for part in parts:
+        room = [n - have for n, have in zip(widest, part.values.shape[1:], strict=True)]
+        padded.append(nn.functional.pad(part.values, [v for r in reversed(room) for v in (0, r)]))
+    back = torch.tensor(order).argsort()
+    status = [s for p in parts for s in p.status]
+    target = torch.cat([p.target for p in parts if p.target is not None])
+    return Attribution(
+        values=torch.cat(padded)[back],
+        target=target[back],
+        method=parts[0].method,
+        signed=parts[0].signed,
+        output=parts[0].output,
+        interpolation=parts[0].interpolation,
+        status=tuple(status[i] for i in back.tolist()),
+    )

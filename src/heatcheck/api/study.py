@@ -1,0 +1,313 @@
+"""A study: everything that a run is told, from a TOML file, checked before anything heavy is imported.
+
+```toml
+models = ["timm:resnet50"]
+data = "folder:val"
+methods = ["saliency", "rise(samples=500)", {id = "smoothgrad", of = "input_x_gradient"}]
+metrics = ["sds", "abpc"]
+samples = 200
+
+[runtime]
+workers = 2
+budget = "2h"
+```
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from heatcheck.core import catalogue, toml
+from heatcheck.core.plugins import load_plugin
+from heatcheck.core.spec import Spec, SpecError, split, suggest
+from heatcheck.core.toml import Keys
+from heatcheck.data.catalogue import sources, split_spec
+from heatcheck.models.catalogue import models
+from heatcheck.profiles import load_profile
+from heatcheck.run.runtime import Runtime, setting
+
+TARGETS = ("predicted", "label", "top2")
+
+
+class StudyError(SpecError):
+    """A study that cannot be run as it is written; a line for each mistake, with its place."""
+
+
+def _target(value: Any) -> Any:
+    if isinstance(value, str) and value.lstrip("-").isdigit():
+        value = int(value)
+    if value in TARGETS or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    near = suggest(value, TARGETS) if isinstance(value, str) else ""
+    raise SpecError(f"{value!r} is no target; it is predicted, label, top2 or the number of a class{near}")
+
+
+def _listed(value: Any) -> Any:
+    """One thing is a list of one."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _some(value: Any) -> Any:
+    if value in ((), []):
+        raise SpecError("the list is empty; name at least one, or leave it out for the default")
+    return _listed(value)
+
+
+def _specs(value: Any) -> Any:
+    return _some(tuple(split(value)) if isinstance(value, str) else value)
+
+
+def _spec(value: Any) -> Any:
+    """A unit as text, from text or from a table with `id` and parameters."""
+    if not isinstance(value, Mapping):
+        return value
+    if not isinstance(value.get("id"), str):
+        raise SpecError("a unit written as a table needs its id, such as {id = 'rise', samples = 128}")
+    params = {}
+    for name, given in value.items():
+        if isinstance(given, list):
+            raise SpecError(
+                f"{value['id']}: {name} is a list; a parameter is a number, a word, true or false, or a unit"
+            )
+        if name != "id":
+            params[name] = _spec(given) if isinstance(given, Mapping) else given
+    return str(Spec(value["id"], params))
+
+
+def _home(value: Any) -> Any:
+    """The same spec or path with `~` spelt out."""
+    if not isinstance(value, str):
+        return value
+    start = max(value.rfind(":"), value.rfind("@")) + 1
+    return value[:start] + str(Path(value[start:]).expanduser()) if value[start:].startswith("~") else value
+
+
+def _path(value: Any) -> Any:
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+Components = Annotated[tuple[Annotated[str, BeforeValidator(_spec)], ...], BeforeValidator(_specs)]
+
+
+class Study(BaseModel):
+    """What to measure. Methods and metrics that are not named, and the target, come from the profile.
+
+    Args:
+        models: model specs, such as `timm:resnet50`.
+        data: a data spec, such as `folder:val`.
+        methods: method specs.
+        metrics: metric specs.
+        profile: where parameters, methods and metrics that are not written come from.
+        samples: how many samples; all if None.
+        target: the class explained: predicted, label, top2 or a number.
+        seed: of every random stream.
+        out: the run's folder.
+        maps: which maps are stored: keep, gallery or none.
+        plugins: Python files that declare methods, metrics and fills of one's own.
+        runtime: workers, threads, batch, budget, maps, progress.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    models: Annotated[tuple[Annotated[str, BeforeValidator(_home)], ...], BeforeValidator(_some)] = setting("identity")
+    data: Annotated[str, BeforeValidator(_home)] = setting("identity")
+    methods: Components = setting("identity")
+    metrics: Components = setting("identity")
+    profile: str = setting("identity", default="default")
+    samples: int | None = setting("identity", default=None, ge=1)
+    target: Annotated[str | int, BeforeValidator(_target)] = setting("identity")
+    seed: int = setting("identity", default=0)
+    out: Annotated[Path, BeforeValidator(_path)] | None = setting("runtime", default=None)
+    maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
+    plugins: Annotated[tuple[Annotated[Path, BeforeValidator(_path)], ...], BeforeValidator(_listed)] = setting(
+        "identity", default=()
+    )
+    runtime: Runtime = setting("runtime", default=Runtime())
+
+    @classmethod
+    def load(cls, path: str | Path, **changes: Any) -> Self:
+        """Read a study file, with some settings changed.
+
+        Relative paths in the file begin at the file's folder, those in `changes` where the process is.
+
+        Args:
+            path: a TOML file.
+            **changes: settings that replace the file's, those of `[runtime]` included.
+
+        Raises:
+            StudyError: the file or a change is wrong; names the line, or the option.
+        """
+        try:
+            document = toml.read(Path(path).expanduser())
+        except toml.TomlError as problem:
+            raise StudyError(str(problem)) from problem
+        values, changed = _rebased(document.values, document.path.parent), _nested(changes)
+        if "maps" in changes:
+            values.pop("maps", None)
+        runtime = values.get("runtime", {})
+        if isinstance(runtime, dict) and "runtime" in changed:
+            values["runtime"] = {**runtime, **changed.pop("runtime")}
+
+        def place(keys: Keys) -> str:
+            setting = keys[-1:] if keys[:1] == ("runtime",) else keys[:1]
+            return _option(keys) if set(setting) & set(changes) else document.at(keys)
+
+        return cls._checked({**values, **changed}, place)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """A study from settings, those of `[runtime]` included.
+
+        Raises:
+            StudyError: something is wrong; names the option.
+        """
+        return cls._checked(_nested(values), _option)
+
+    @classmethod
+    def _checked(cls, values: Mapping[str, Any], place: Callable[[Keys], str]) -> Self:
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as problem:
+            found = dict.fromkeys(f"{place(keys)}{what}" for keys, what in _problems(problem))
+            raise StudyError("\n".join(found)) from problem
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_profile(cls, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            profile = load_profile(values.get("profile", "default"))
+        except (SpecError, TypeError):
+            profile = load_profile("default")
+        return {"methods": profile.methods, "metrics": profile.metrics, "target": profile.target, **values}
+
+    @model_validator(mode="after")
+    def _one_runtime(self) -> Self:
+        """`maps` may be written beside the other settings or under `[runtime]`; both mean the same."""
+        if "maps" in self.model_fields_set:
+            object.__setattr__(self, "runtime", Runtime.of(self.runtime, maps=self.maps))
+        object.__setattr__(self, "maps", self.runtime.maps)
+        return self
+
+    @field_validator("profile")
+    @classmethod
+    def _known_profile(cls, name: str) -> str:
+        return load_profile(name).name
+
+    @model_validator(mode="after")
+    def _known_components(self) -> Self:
+        found = [
+            *self._plugin_problems(),
+            *self._unit_problems(),
+            *_data_problems(self.data),
+            *_model_problems(self.models),
+        ]
+        if found:
+            raise PydanticCustomError("study", "{found}", {"found": found})
+        return self
+
+    def _plugin_problems(self) -> Iterator[tuple[Keys, str]]:
+        for i, plugin in enumerate(self.plugins):
+            try:
+                load_plugin(plugin)
+            except SpecError as problem:
+                yield ("plugins", i), str(problem)
+
+    def _unit_problems(self) -> Iterator[tuple[Keys, str]]:
+        profile = load_profile(self.profile)
+        for kind, written in (("method", self.methods), ("metric", self.metrics)):
+            for i, spec in enumerate(written):
+                for path, what in catalogue.problems(kind, profile.spec(spec)):
+                    yield (f"{kind}s", i, *path), what
+
+
+def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
+    known = {id: source for id, source in sources().items() if source.form.partition(":")[0] == id}
+    before, place, _ = split_spec(data)
+    if before and not Path(place).exists():
+        yield ("data",), f"data: there is no {place!r}"
+    elif place and not Path(place).exists():
+        id = data.partition(":")[0]
+        forms = ", ".join(source.form for source in known.values())
+        near = suggest(id, known)
+        hint = near if "did you mean" in near else f"; write {forms} or a path"
+        yield ("data",), f"data: {data!r} is neither a source nor a path{hint}"
+
+
+def _model_problems(written: Iterable[str]) -> Iterator[tuple[Keys, str]]:
+    for i, spec in enumerate(written):
+        id = re.split("[:@]", spec)[0]
+        if id not in models() and not Path(spec).exists():
+            yield ("models", i), f"no model is called {spec!r}{suggest(id, models())}"
+
+
+def _problems(error: ValidationError) -> Iterator[tuple[Keys, str]]:
+    for item in error.errors():
+        if item["type"] == "study":
+            yield from item["ctx"]["found"]
+        else:
+            yield tuple(item["loc"]), _said(item)
+
+
+def _said(item: ErrorDetails) -> str:
+    keys = [str(key) for key in item["loc"] if isinstance(key, str)]
+    if item["type"] == "extra_forbidden":
+        known = Runtime.model_fields if len(keys) > 1 else Study.model_fields
+        return f"no setting is called {keys[-1]!r}{suggest(keys[-1], known)}"
+    if item["type"] == "missing":
+        return f"{keys[-1]} is missing; see `heatcheck list {keys[-1]}`"
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    return f"{keys[-1] if keys else 'the study'} = {item['input']!r} {item['msg'].removeprefix('Input ')}"
+
+
+def _option(keys: Keys) -> str:
+    """A setting as the command line calls it."""
+    names = [key for key in keys if isinstance(key, str) and key != "runtime"]
+    return f"--{names[0].removesuffix('s') if names[0] == 'plugins' else names[0]}: " if names else ""
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings with those of `[runtime]` in their table."""
+    runtime = {name: value for name, value in values.items() if name in Runtime.model_fields}
+    rest = {name: value for name, value in values.items() if name not in runtime}
+    return {**rest, "runtime": runtime} if runtime else rest
+
+
+def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A file's settings with its relative paths made to begin at its folder."""
+
+    def path(value: Any) -> Any:
+        return str(folder / Path(value).expanduser()) if isinstance(value, str) else value
+
+    def data(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        before, place, after = split_spec(value)
+        if not place or (not before and ":" in place):
+            return value
+        return f"{before}{path(place)}{after}"
+
+    def model(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        start = max(value.rfind(":"), value.rfind("@")) + 1
+        local = value[start:].startswith((".", "~")) or value[start - 1 : start] == "@"
+        return value[:start] + path(value[start:]) if local else value
+
+    rules: dict[str, Callable[[Any], Any]] = {
+        "models": lambda value: _each(model, value),
+        "data": data,
+        "plugins": lambda value: _each(path, value),
+        "out": path,
+    }
+    return {name: rules[name](value) if name in rules else value for name, value in values.items()}
+
+
+def _each(change: Callable[[Any], Any], value: Any) -> Any:
+    items: Iterable[Any] = value if isinstance(value, list) else [value]
+    changed = [change(item) for item in items]
+    return changed if isinstance(value, list) else changed[0]

@@ -1,0 +1,1 @@
+"""Nouns and tools that know nobody else in the house."""

@@ -1,0 +1,249 @@
+"""The nouns of the house: samples, inputs, batches, attributions, scores and random streams."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+OK = "ok"
+
+
+class Modality(StrEnum):
+    """What a classifier reads."""
+
+    IMAGE = "image"
+    TEXT = "text"
+
+
+class HeatcheckError(Exception):
+    """A mistake that its reader can mend; the message says what was given and what to try."""
+
+
+class NotApplicable(HeatcheckError):
+    """This unit cannot work here, for the reason given; the cell becomes a reasoned skip."""
+
+
+class Undefined(HeatcheckError):
+    """A score that does not exist for this sample, for the reason given."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One thing to classify, before any model has seen it.
+
+    Args:
+        name: what people call it (a file name, a row number).
+        digest: SHA-256 of its content; what its results are filed under.
+        content: a picture's path or array, a text, or a tensor that is ready for the model.
+        label: the class it belongs to, where known.
+        reference: what a right map would show, by kind (`mask`, `boxes`, `spans`).
+        problem: why it cannot be used; such a sample is reported, never dropped.
+    """
+
+    name: str
+    digest: str
+    content: Any = field(repr=False)
+    label: int | None = None
+    reference: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    problem: str | None = None
+
+
+def digest_of(*parts: bytes | str) -> str:
+    """SHA-256 over the parts, each with its length, as hex."""
+    h = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        h.update(len(raw).to_bytes(8, "little"))
+        h.update(raw)
+    return h.hexdigest()
+
+
+def digest_of_tensor(t: Tensor) -> str:
+    """SHA-256 of a tensor's dtype, shape and bytes."""
+    flat = t.detach().cpu().contiguous()
+    return digest_of(str(flat.dtype), str(tuple(flat.shape)), flat.flatten().view(torch.uint8).numpy().tobytes())
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model eats: named tensors whose first axis is the batch. A domain knows what the names mean."""
+
+    tensors: Mapping[str, Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def __len__(self) -> int:
+        return len(next(iter(self.tensors.values())))
+
+    def take(self, rows: Int[Tensor, " n"] | slice) -> "Inputs":
+        """The given rows, in the given order; rows may repeat."""
+        return Inputs(
+            {k: v[rows] if isinstance(rows, slice) else v.index_select(0, rows) for k, v in self.tensors.items()}
+        )
+
+    def view_of(self, rows: Int[Tensor, " n"]) -> "Inputs":
+        """The given rows, to be read only: where all are one row, it is not copied."""
+        first = int(rows[0])
+        if bool((rows != first).any()):
+            return self.take(rows)
+        return Inputs({k: v[first : first + 1].expand(len(rows), *v.shape[1:]) for k, v in self.tensors.items()})
+
+    def replace(self, **tensors: Tensor) -> "Inputs":
+        """The same inputs with some tensors exchanged or added."""
+        return Inputs({**self.tensors, **tensors})
+
+    def to(self, device: torch.device) -> "Inputs":
+        """The same inputs on a device."""
+        return Inputs({k: v.to(device) for k, v in self.tensors.items()})
+
+    def shape_key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Shapes without the batch axis. Samples with equal keys can share a batch."""
+        return tuple((k, tuple(v.shape[1:])) for k, v in sorted(self.tensors.items()))
+
+    @staticmethod
+    def cat(parts: Sequence["Inputs"]) -> "Inputs":
+        """Rows of all parts under one another."""
+        return Inputs({k: torch.cat([p[k] for p in parts]) for k in parts[0].tensors})
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Random numbers that belong to a sample and a purpose, not to a position in a batch.
+
+    Units that name the same purpose share its draws, so equal orderings stay equal; order, neighbours,
+    workers and resumption cannot change them.
+    """
+
+    seed: int
+    digests: tuple[str, ...]
+
+    def generator(self, row: int, purpose: str) -> torch.Generator:
+        """A fresh generator for one sample and purpose; the same every time it is asked for."""
+        raw = hashlib.sha256(f"{self.seed}|{self.digests[row]}|{purpose}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(raw[:8], "little") >> 1)
+
+    def draw(self, purpose: str, make: Callable[[torch.Generator], Tensor]) -> Shaped[Tensor, "b ..."]:
+        """One draw per sample, stacked."""
+        return torch.stack([make(self.generator(i, purpose)) for i in range(len(self.digests))])
+
+    def derive(self, *names: str) -> "Streams":
+        """The same samples with draws of their own: one name for all of them, or one for each."""
+        each = names * len(self.digests) if len(names) == 1 else names
+        return replace(self, digests=tuple(f"{d}|{name}" for d, name in zip(self.digests, each, strict=True)))
+
+    def shared(self) -> "Streams":
+        """Streams that have forgotten their samples: all that were set apart alike draw alike."""
+        return replace(self, digests=tuple(d.partition("|")[2] for d in self.digests))
+
+    def take(self, rows: Iterable[int]) -> "Streams":
+        """The streams of some samples."""
+        return Streams(self.seed, tuple(self.digests[i] for i in rows))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples of one shape, ready for one model, with the class to explain for each."""
+
+    x: Inputs
+    target: Int[Tensor, " b"]
+    label: Int[Tensor, " b"]
+    streams: Streams
+    references: tuple[Mapping[str, Any], ...] = ()
+    altered: bool = False
+    """Whether the inputs are no longer the samples' own, so that no stored answer fits them."""
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def take(self, rows: Sequence[int]) -> "Batch":
+        """Some of the samples."""
+        index = torch.tensor(list(rows), dtype=torch.long)
+        return replace(
+            self,
+            x=self.x.take(index),
+            target=self.target[index],
+            label=self.label[index],
+            streams=self.streams.take(rows),
+            references=tuple(self.references[i] for i in rows) if self.references else (),
+        )
+
+    def with_inputs(self, x: Inputs) -> "Batch":
+        """The same samples with other inputs (noise added, parts deleted)."""
+        return replace(self, x=x, altered=True)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """A map per sample, at the resolution its method has, and what it claims to be.
+
+    A map is a density over sites (pixels, tokens): its sum over a region is that region's share.
+
+    Args:
+        values: one map per sample, `[b, h, w]` for pictures, `[b, t]` for texts.
+        target: the class each map explains.
+        method: the method's full name with its parameters.
+        signed: whether negative values mean "speaks against the class".
+        output: the scalar that was explained.
+        interpolation: how a coarse map is carried to sites.
+        status: `ok`, or why there is no map, per sample.
+    """
+
+    values: Float[Tensor, "b ..."]
+    target: Int[Tensor, " b"] | None = None
+    method: str = "given"
+    signed: bool = True
+    output: str = "logit"
+    interpolation: str = "bilinear"
+    status: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.status:
+            object.__setattr__(self, "status", (OK,) * len(self.values))
+
+    def take(self, rows: Sequence[int]) -> "Attribution":
+        """The maps of some samples."""
+        index = torch.tensor(list(rows), dtype=torch.long)
+        return replace(
+            self,
+            values=self.values[index],
+            target=None if self.target is None else self.target[index],
+            status=tuple(self.status[i] for i in rows),
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A number per method and sample, always; where there is none, the reason.
+
+    Args:
+        value: the scores; NaN exactly where `status` is not `ok`.
+        status: `ok`, or `undefined: …`, `failed: …`, `skipped: …`, per method and sample.
+        curve: the curve behind each score, where there is one.
+        share: the share of units removed at each point of the curves.
+    """
+
+    value: Float[Tensor, "m b"]
+    status: tuple[tuple[str, ...], ...] = ()
+    curve: Float[Tensor, "m b k"] | None = None
+    share: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.status:
+            status = tuple(
+                tuple(OK if ok else "undefined: the score is not finite" for ok in row)
+                for row in torch.isfinite(self.value).tolist()
+            )
+            object.__setattr__(self, "status", status)
+
+
+PathLike = str | Path

@@ -1,0 +1,3 @@
+"""The version that run records and `--version` tell."""
+
+__version__ = "0.1.0"

@@ -1,1 +1,0 @@
-"""Plan, probe, identity, store and executors."""

@@ -1,0 +1,318 @@
+"""Calls of a model: batches of one exact shape, timed, counted, and halved when memory runs out."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
+from heatcheck.domain.base import Domain, Units
+from heatcheck.models.base import Model
+from heatcheck.probe.answers import Answers, scalar
+from heatcheck.probe.numerics import Numerics, is_out_of_memory
+
+UserFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
+"""A method as its author writes it: from the model as a function of leaf tensors, the leaf and the targets to a map."""
+
+
+@dataclass
+class Spent:
+    """Passes and time. `asked` and `slopes` are the forwards and backwards without sharing: a unit's price alone."""
+
+    forwards: int = 0
+    backwards: int = 0
+    asked: int = 0
+    slopes: int = 0
+    seconds: float = 0.0
+    slope_seconds: float = 0.0
+    padding: int = 0
+    graphs: int = 0
+
+    def copy(self) -> "Spent":
+        """The state now."""
+        return replace(self)
+
+    def since(self, before: "Spent") -> "Spent":
+        """What was spent since an earlier state."""
+        return Spent(*(getattr(self, f) - getattr(before, f) for f in self.__dataclass_fields__))
+
+    def add(self, more: Mapping[str, float | int]) -> None:
+        """Add what was spent elsewhere."""
+        for name, value in more.items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def shared_seconds(self, overall: "Spent") -> float:
+        """What the shared answers in this account would have taken, at the mean price of passes in `overall`."""
+        forward = overall.seconds / max(1, overall.forwards - overall.backwards)
+        backward = overall.slope_seconds / max(1, overall.backwards)
+        slopes = self.slopes - self.backwards
+        return slopes * backward + (self.asked - self.forwards - slopes) * forward
+
+
+@dataclass
+class Calls:
+    """Everything that is asked of a model, in calls of one exact shape.
+
+    Args:
+        model: who is asked.
+        numerics: the shape of every call.
+        tick: called with the number of passes after each call, for progress bars.
+    """
+
+    model: Model
+    numerics: Numerics = field(default_factory=Numerics)
+    tick: Callable[[int], None] = lambda n: None
+    spent: Spent = field(default_factory=Spent)
+    halved: bool = False
+    _cache: dict[tuple[str, int], tuple[Any, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def domain(self) -> Domain:
+        """Pictures or texts, as the model takes them."""
+        return self.model.domain
+
+    def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
+        """Class scores of any number of inputs, without a graph, in calls of the exact shape."""
+
+        def rows(index: Tensor) -> Inputs:
+            return x if len(index) == len(x) else x.take(index)  # a call that fits needs no copy
+
+        return torch.cat([out for _, out in self._calls(len(x), rows, self._forward, "forward")])
+
+    def answers(
+        self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs]
+    ) -> Iterator[tuple[Tensor, Answers]]:
+        """Stream answers to inputs made on the fly: question `i` is about sample `rows[i]`."""
+        self.spent.asked += len(rows)
+        for index, logits in self._calls(len(rows), make, self._forward, "forward"):
+            own = rows[index]
+            yield (
+                index,
+                Answers(Answers.compress(logits, batch.target[own]), batch.target[own], batch.label[own]),
+            )
+
+    def gradients(
+        self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Stream leaf gradients of the target's scalar at inputs made on the fly."""
+        self.spent.asked += len(rows)
+        self.spent.slopes += len(rows)
+        yield from self._slopes(batch, rows, make, output)
+
+    def values_and_gradients(
+        self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Stream the target's scalar and its leaf gradient, both of one pass, at inputs made on the fly."""
+        self.spent.asked += len(rows)
+        self.spent.slopes += len(rows)
+        height: dict[str, Tensor] = {}
+        for index, slope in self._slopes(batch, rows, make, output, lambda value: height.update(now=value)):
+            yield index, height["now"][: len(index)].double(), slope
+
+    def _slopes(
+        self,
+        batch: Batch,
+        rows: Int[Tensor, " n"],
+        make: Callable[[Tensor], Inputs],
+        output: str,
+        note: Callable[[Tensor], None] = lambda value: None,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        self._needs_gradients()
+
+        def slope(x: Inputs, index: Tensor) -> Tensor:
+            leaf = self.domain.leaf(x).detach().requires_grad_()
+            with torch.enable_grad():
+                out = scalar(self.model.logits(self.domain.with_leaf(x, leaf)), batch.target[rows[index]], output)
+                (grad,) = torch.autograd.grad(out.sum(), leaf)
+            note(out.detach())
+            return grad.detach()
+
+        yield from self._calls(len(rows), make, slope, "backward")
+
+    def gradient(self, batch: Batch, output: str) -> Float[Tensor, "b ..."]:
+        """Leaf gradients at the batch itself; asked once however many methods want them."""
+        rows = torch.arange(len(batch))
+
+        def run() -> Tensor:
+            return torch.cat([g for _, g in self._slopes(batch, rows, batch.x.take, output)])
+
+        self.spent.asked += len(batch)
+        self.spent.slopes += len(batch)
+        found: Tensor = self.cached(f"gradient {output} {batch.target.tolist()}", batch, run)
+        return found
+
+    def units(self, name: str, batch: Batch) -> Units:
+        """The batch's partition called `name`, computed once."""
+        found: Units = self.cached(f"units {name}", batch, lambda: self.domain.units(name, batch.x))
+        return found
+
+    # -- users' functions ----------------------------------------------------------------------------------
+
+    def call_function(self, function: UserFunction, batch: Batch) -> Float[Tensor, "b ..."]:
+        """What a user's function makes of a batch, given to it in parts of at most one backward call.
+
+        The function gets the model as a differentiable function of the leaf; its passes have the same exact shape, are
+        counted and timed as all others, and where memory runs out the part is halved and tried again.
+        """
+        leaf = self.domain.leaf(batch.x).detach()
+        parts: list[Tensor] = []
+        at = 0
+        while at < len(batch):
+            size = self.numerics.backward
+            part = batch.take(range(at, min(at + size, len(batch))))
+            start, before = time.perf_counter(), self.spent.copy()
+            try:
+                with threads(self.numerics.threads):
+                    found = function(self._as_function(part), leaf[at : at + len(part)], part.target)
+            except (RuntimeError, MemoryError) as problem:
+                self._halve("backward", size, problem)
+                continue
+            used = self.spent.since(before)
+            if used.backwards:  # their backward passes are taken by the function itself
+                self.spent.slope_seconds += time.perf_counter() - start - used.seconds
+            parts.append(found)
+            at += len(part)
+        return torch.cat(parts)
+
+    def _as_function(self, batch: Batch) -> Callable[[Tensor], Tensor]:
+        """The model as a function of leaf tensors: of the batch's own rows, or of several copies of them in a row."""
+
+        def call(leaf: Tensor) -> Tensor:
+            if len(leaf) % len(batch):
+                raise HeatcheckError(
+                    f"the model was called with {len(leaf)} inputs in a part of {len(batch)} samples; call it with all of "
+                    "them, or with whole copies of all of them (x.repeat(k, …))"
+                )
+            rows = torch.arange(len(batch)).repeat(len(leaf) // len(batch))
+            graph = torch.is_grad_enabled() and leaf.requires_grad
+
+            def make(index: Tensor) -> Inputs:
+                return self.domain.with_leaf(batch.x.take(rows[index]), leaf[index])
+
+            self.spent.asked += len(leaf)
+            self.spent.slopes += len(leaf) if graph else 0
+            run, direction = (self._with_graph, "backward") if graph else (self._forward, "forward")
+            return torch.cat([out for _, out in self._calls(len(leaf), make, run, direction, timed=not graph)])
+
+        return call
+
+    def _with_graph(self, x: Inputs, _index: Tensor) -> Float[Tensor, "n c"]:
+        with torch.enable_grad():
+            return self.model.logits(x)
+
+    # -- calls of one exact shape --------------------------------------------------------------------------
+
+    def _calls(
+        self,
+        n: int,
+        make: Callable[[Tensor], Inputs],
+        run: Callable[[Inputs, Tensor], Tensor],
+        direction: str,
+        *,
+        timed: bool = True,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Split `n` questions into calls; the last one is padded with its first row, and what that gives dropped."""
+        at = 0
+        while at < n:
+            size = getattr(self.numerics, direction)
+            index = torch.arange(at, min(at + size, n))
+            short = size - len(index)
+            padded = torch.cat([index, index[:1].expand(short)]) if short else index
+            try:
+                out = self._timed(run, make(padded), padded, direction if timed else "")
+            except (RuntimeError, MemoryError) as problem:
+                self._halve(direction, size, problem)
+                continue
+            self.spent.padding += short
+            self.spent.forwards += len(index)
+            self.spent.backwards += len(index) if direction == "backward" else 0
+            self.tick(len(index))
+            yield index, out[: len(index)]
+            at += len(index)
+
+    def _timed(self, run: Callable[[Inputs, Tensor], Tensor], x: Inputs, index: Tensor, direction: str) -> Tensor:
+        start = time.perf_counter()
+        with threads(self.numerics.threads):
+            out = run(x, index)
+        if direction == "backward":
+            self.spent.slope_seconds += time.perf_counter() - start
+        elif direction == "forward":
+            self.spent.seconds += time.perf_counter() - start
+        return out
+
+    def _halve(self, direction: str, size: int, problem: Exception) -> None:
+        """Go on with smaller calls where memory ran out; anything else, or a single input too large, is raised."""
+        if not is_out_of_memory(problem) or size == 1:
+            raise problem
+        smaller: dict[str, Any] = {direction: size // 2}
+        self.numerics = replace(self.numerics, **smaller)
+        self.halved = True
+
+    def _forward(self, x: Inputs, _index: Tensor) -> Float[Tensor, "n c"]:
+        with torch.inference_mode():
+            out = self.model.logits(x)
+        self.spent.graphs += int(out.requires_grad)
+        return out.clone()
+
+    def _needs_gradients(self) -> None:
+        if not self.model.differentiable:
+            raise NotApplicable(f"needs gradients, but {self.model.name} is a black box that gives outputs only")
+
+    # -- what is computed once ------------------------------------------------------------------------------
+
+    def shared(self, what: str, batch: Batch, make: Callable[[], Tensor]) -> Tensor:
+        """A value that several methods are made of; each is charged what it cost, whoever made it."""
+        before = self.spent.copy()
+        fresh = False
+
+        def run() -> tuple[Tensor, Spent]:
+            nonlocal fresh
+            fresh = True
+            return make(), self.spent.since(before)
+
+        value, cost = self.cached(what, batch, run)
+        if not fresh:
+            self.spent.asked += cost.asked
+            self.spent.slopes += cost.slopes
+        return value  # type: ignore[no-any-return]
+
+    def cached(self, what: str, batch: Batch, make: Callable[[], Any]) -> Any:
+        """A value that belongs to exactly these inputs; holding them keeps their identity from being reused."""
+        if batch.altered:
+            return make()
+        key = (f"{what} {batch.streams.seed}", id(batch.x))
+        if key not in self._cache:
+            self._cache[key] = (batch.x, make())
+        return self._cache[key][1]
+
+    def cached_for_model(self, what: str, make: Callable[[], Any]) -> Any:
+        """A value that belongs to the model alone, whatever is asked about."""
+        key = (what, 0)
+        if key not in self._cache:
+            self._cache[key] = (None, make())
+        return self._cache[key][1]
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Run with `n` intra-op threads. All other arithmetic runs on one, so that its bits do not depend on shapes."""
+    before = torch.get_num_threads()
+    if before == n:
+        yield
+        return
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def require_finite(values: Tensor, what: str) -> None:
+    """Refuse NaN and infinity with a message that says where they came from."""
+    if not torch.isfinite(values).all():
+        raise HeatcheckError(f"{what} is not finite")

@@ -1,0 +1,1 @@
+"""Computing what is missing of a run, chunk by chunk, into one folder."""

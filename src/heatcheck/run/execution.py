@@ -1,0 +1,131 @@
+"""A run: models × samples × methods × metrics into one folder, resumable at any moment."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from heatcheck.core import catalogue, progress
+from heatcheck.core.types import Sample
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.calls import Spent
+from heatcheck.probe.numerics import tune_allocator
+from heatcheck.run import across
+from heatcheck.run.executors.base import Executor
+from heatcheck.run.forecast import forecast
+from heatcheck.run.manifest import describe, peak_bytes
+from heatcheck.run.rehearsal import readable
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.setup import Part, Setup, prepare, resources_of
+from heatcheck.run.store import Store
+from heatcheck.run.task import CHUNK, done
+from heatcheck.run.work import Work
+
+
+def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
+    """Compute what is missing, chunk by chunk; what is finished is on disk before the next begins."""
+    tune_allocator()
+    store = Store.open(out, create=True)
+    parts = prepare(setup, runtime, store)
+    manifest = describe(setup, runtime, parts)
+    before = store.read("run.json") or {}
+    manifest["passes"] = before.get("passes", manifest["passes"])
+    store.write("run.json", manifest)
+    runner = Runner(setup, runtime, store)
+    runner.run(parts)
+    store.refresh()
+    for metric in compared(parts):
+        across.score(metric, parts, setup.data, store, runner.spent)
+    store.refresh()
+    manifest["passes"] = {k: v + manifest["passes"].get(k, 0) for k, v in asdict(runner.spent).items()}
+    manifest["peak_bytes"] = max(peak_bytes(), before.get("peak_bytes", 0))
+    manifest["finished"] = runner.left == 0
+    store.write("run.json", manifest)
+    return store
+
+
+def compared(parts: Sequence[Part]) -> list[str]:
+    """Labels of the metrics that compare models."""
+    return list(dict.fromkeys(m.label for p in parts for m in p.across))
+
+
+def missing_chunks(part: Part, data: Sequence[Sample], store: Store, workers: int) -> Iterator[list[Sample]]:
+    """Samples that lack something, at most eight at a time, in the data's order; as many chunks for each worker."""
+    lacking = [s for s in data if not s.problem and not done(store, s, part.grid)]
+    chunks = -(-len(lacking) // CHUNK)
+    chunks = min(len(lacking), -(-chunks // workers) * workers)
+    for i in range(chunks):
+        yield lacking[len(lacking) * i // chunks : len(lacking) * (i + 1) // chunks]
+
+
+def predicted(part: Part, samples: Sequence[Sample]) -> int:
+    """Roughly how many passes a chunk takes, for the progress bar."""
+    grid = part.grid
+    x = next(readable(grid.model, samples), None)
+    if x is None:
+        return 0
+    return forecast(grid, Shape(grid.model.domain, x, grid.model)).forwards * len(samples)
+
+
+@dataclass
+class Runner:
+    """Has missing chunks computed, here or elsewhere, until they are done or the budget is used up."""
+
+    setup: Setup
+    runtime: Runtime
+    store: Store
+    spent: Spent = field(default_factory=Spent)
+    left: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Compute what is missing for every model."""
+        data, sources = self.setup.data, self.setup.sources
+        workers = (self.runtime.workers or 1) if sources.portable else 1
+        works: list[Work] = []
+        passes = 0
+        for part in parts:
+            for samples in missing_chunks(part, data, self.store, workers):
+                works.append(part.work(samples, self.store, sources))
+                passes += predicted(part, samples)
+        if not works:
+            return
+        shown = progress.choose(self.runtime.progress)
+        counts = ((len(data), "sample"), (len(parts), "model"))
+        shown.begin(" × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts), passes)
+        try:
+            with self.executor(parts, min(workers, len(works)), shown) as executor:
+                self.collect(executor, works, shown)
+        finally:
+            shown.end()
+            self.store.sweep()  # a worker that was stopped while it wrote leaves half a file
+        if self.left:
+            shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
+
+    def executor(self, parts: Sequence[Part], workers: int, shown: progress.Progress) -> Executor:
+        """Worker processes where several can share the work, else this process."""
+        kind = catalogue.component_class("executor", "processes" if workers > 1 else "here")
+        made: Executor = kind(resources_of(self.setup, parts), self.store, shown.advance, workers)
+        return made
+
+    def collect(self, executor: Executor, works: Sequence[Work], shown: progress.Progress) -> None:
+        """Hand out all works and book what becomes of them; stop before the budget is exceeded."""
+        for work in works:
+            executor.submit(work)
+        finished = failed = 0
+        for receipt in executor.receipts():
+            finished += 1
+            self.spent.add(receipt.spent)
+            if receipt.problem:
+                failed += 1
+                shown.note(f"a chunk of {receipt.work.model} failed: {receipt.problem}")
+            if self.over_budget(finished):
+                executor.cancel()
+        self.left = len(works) - finished + failed
+
+    def over_budget(self, finished: int) -> bool:
+        """Whether another chunk, at the mean time of those finished, would exceed the budget."""
+        if self.runtime.budget is None:
+            return False
+        elapsed = time.monotonic() - self.started
+        return elapsed + elapsed / finished > self.runtime.budget

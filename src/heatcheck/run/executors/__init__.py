@@ -1,0 +1,1 @@
+"""Where chunks are computed: in this process, or in others."""

@@ -1,0 +1,81 @@
+"""What computes works: an executor takes them, yields a receipt for each, and can be told to stop."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from heatcheck.run.resources import Resources
+from heatcheck.run.store import Store
+from heatcheck.run.work import Work
+
+T = TypeVar("T", bound=type)
+
+
+def executor(id: str, *, workers: bool = False) -> Callable[[T], T]:
+    """Declare an executor, which the catalogue then finds in this folder.
+
+    Args:
+        id: its name.
+        workers: whether it computes several works at a time.
+    """
+
+    def decorate(cls: T) -> T:
+        cls.id, cls.facts = id, {"workers": workers}  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A work that is finished, or that could not be.
+
+    Args:
+        work: which one.
+        spent: passes and time, as `Spent` names them.
+        problem: why it could not be computed; None if it could. What it lacks stays missing.
+    """
+
+    work: Work
+    spent: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+
+class Executor(ABC):
+    """Computes works and writes what they give into the run's folder.
+
+    Args:
+        resources: what works name, as far as it is loaded in this process.
+        store: the run's folder.
+        tick: called with a number of passes whenever some were made.
+        workers: how many works to compute at a time.
+    """
+
+    def __init__(
+        self, resources: Resources, store: Store, tick: Callable[[int], None] = lambda n: None, workers: int = 1
+    ) -> None:
+        self.resources, self.store, self.tick, self.workers = resources, store, tick, workers
+        self.waiting: list[Work] = []
+
+    def submit(self, work: Work) -> None:
+        """Take a work; it is begun when receipts are asked for."""
+        self.waiting.append(work)
+
+    @abstractmethod
+    def receipts(self) -> Iterator[Receipt]:
+        """A receipt for each work, as they finish."""
+
+    def cancel(self) -> None:
+        """Begin no other work; those under way are finished."""
+        self.waiting.clear()
+
+    def close(self) -> None:
+        """Let go of everything; whatever is still under way is stopped."""
+        self.waiting.clear()
+
+    def __enter__(self) -> "Executor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

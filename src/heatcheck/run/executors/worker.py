@@ -1,0 +1,58 @@
+"""A worker process: reads works as JSON lines, computes them, writes their files, answers with JSON lines."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent is gone; a parent killed outright cannot do it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(inp: TextIO, out: TextIO) -> None:
+    """Serve until the input ends."""
+    from heatcheck.probe.numerics import tune_allocator
+    from heatcheck.run.resources import Resources
+    from heatcheck.run.store import Store
+    from heatcheck.run.task import first_line, run_work
+    from heatcheck.run.work import Work
+
+    tune_allocator()
+    resources = Resources()
+    stores: dict[str, Store] = {}
+
+    def answer(message: dict[str, Any]) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
+    for line in inp:
+        work = Work.from_json(line)
+        if work.out not in stores:
+            stores[work.out] = Store.open(Path(work.out))
+        try:
+            spent = run_work(work, resources, stores[work.out], lambda n: answer({"tick": n}))
+            answer({"spent": asdict(spent)})
+        except Exception as problem:
+            answer({"problem": first_line(problem)})
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    import torch
+
+    torch.set_num_threads(1)
+    main(sys.stdin, replies)

@@ -1,0 +1,91 @@
+"""A run's own record, `run.json`: what was asked, of whom, how, and where."""
+
+import datetime
+import os
+import platform
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from heatcheck.core import catalogue
+from heatcheck.core.version import __version__
+from heatcheck.probe.calls import Spent
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.setup import Part, Setup
+from heatcheck.run.task import context_of
+
+
+def describe(setup: Setup, runtime: Runtime, parts: Sequence[Part]) -> dict[str, Any]:
+    """The record as it is before anything is computed."""
+    return {
+        "heatcheck": __version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "study": setup.record,
+        "target": setup.target,
+        "seed": setup.seed,
+        "maps": runtime.maps,
+        "data": {"name": setup.data.name, "n": len(setup.data), "notes": list(setup.data.notes)},
+        "samples": [
+            {
+                "name": s.name,
+                "digest": s.digest,
+                "label": s.label,
+                "context": context_of(s),
+                "problem": s.problem,
+            }
+            for s in setup.data
+        ],
+        "models": [model_record(part) for part in parts],
+        "methods": [component_facts(label, component) for label, component in setup.methods],
+        "metrics": [component_facts(label, component) for label, component in setup.metrics],
+        "environment": environment(),
+        "passes": asdict(Spent()),
+        "finished": False,
+    }
+
+
+def model_record(part: Part) -> dict[str, Any]:
+    """What the record says about one model."""
+    grid = part.grid
+    return {
+        "name": part.label,
+        "identity": grid.model.identity,
+        "modality": str(grid.model.domain.modality),
+        "classes": list(grid.model.classes) if grid.model.classes else None,
+        "methods": [m.record() for m in grid.methods],
+        "metrics": [m.record() for m in (*grid.metrics, *part.across)],
+        "skipped": part.skipped,
+        "circular": part.circular,
+        "numerics": grid.numerics.record(),
+        "gallery": sorted(grid.gallery),
+    }
+
+
+def component_facts(label: str, component: Any) -> dict[str, Any]:
+    """What a report says about a method or metric."""
+    return {
+        **catalogue.find(type(component).kind, component.id).record(),
+        "label": label,
+        "name": component.name,
+    }
+
+
+def peak_bytes() -> int:
+    """The largest memory that this process, or a worker that has ended, has held."""
+    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return most * (1 if sys.platform == "darwin" else 1024)
+
+
+def environment() -> dict[str, str]:
+    """The machine and versions, without anything private."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": str(os.cpu_count()),
+    }

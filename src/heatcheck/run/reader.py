@@ -1,0 +1,325 @@
+"""A run read back from its folder as tables, maps and facts; no model is needed."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+
+from heatcheck.core import catalogue
+from heatcheck.core.types import OK, HeatcheckError, Scores
+from heatcheck.run.store import At, Store, map_row, score_row
+from heatcheck.run.task import choose_target
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COLUMNS = (
+    "run", "model", "data", "sample", "target", "method", "metric",
+    "score", "status", "seconds", "forwards", "backwards",
+)  # fmt: skip
+
+
+class RunReader:
+    """Scores, curves, maps and facts of one run."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.manifest: dict[str, Any] = store.read("run.json")
+        self._tensors: dict[tuple[Path, str], Any] = {}
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a run folder."""
+        return cls(Store.open(path))
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.store.folder.resolve().name
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    def scores(self) -> "pl.DataFrame":
+        """One row per model, sample, method and metric; the score is null wherever the status is not ok."""
+        return self._scores_table
+
+    @cached_property
+    def _scores_table(self) -> "pl.DataFrame":
+        import polars as pl
+
+        rows: dict[str, list[Any]] = {c: [] for c in COLUMNS}
+        for cell in self._cells():
+            for name, value in zip(COLUMNS, cell, strict=True):
+                rows[name].append(value)
+        text, number = pl.String, pl.Float64
+        kinds = [text, text, text, text, pl.Int64, text, text, number, text, number, number, number]
+        return pl.DataFrame(rows, schema=dict(zip(COLUMNS, kinds, strict=True)))
+
+    def _cells(self) -> "Any":
+        seed, data = self.manifest["seed"], self.manifest["data"]["name"]
+        for model in self.manifest["models"]:
+            methods, _ = self._digests[model["name"]]
+            sums = self._sums(model)
+            for row, sample in enumerate(self.manifest["samples"]):
+                record, _ = self._record(model["identity"], sample)
+                for column, method in enumerate(m["label"] for m in self.manifest["methods"]):
+                    cost = self.store.costs.get((model["identity"], seed, methods.get(method, "")), {})
+                    price = cost.get(map_row(record), {}) if record else {}
+                    for metric in (m["label"] for m in self.manifest["metrics"]):
+                        if metric in sums:
+                            value, status = float(sums[metric].value[column, row]), sums[metric].status[column][row]
+                            score = value if status == OK else None
+                        else:
+                            score, status = self._cell(model, sample, method, metric)
+                        yield (
+                            self.name, model["name"], data, sample["name"], record["target"] if record else None,
+                            method, metric, score, status,
+                            price.get("seconds"), price.get("forwards"), price.get("backwards"),
+                        )  # fmt: skip
+
+    def _cell(
+        self, model: dict[str, Any], sample: dict[str, Any], method: str, metric: str
+    ) -> tuple[float | None, str]:
+        """One score, or why there is none."""
+        record, problem = self._record(model["identity"], sample)
+        reason = model["skipped"].get(method) or model["skipped"].get(metric)
+        if reason or problem:
+            return None, f"skipped: {reason}" if reason else str(problem)
+        methods, metrics = self._digests[model["name"]]
+        return self._score((model["identity"], self.manifest["seed"], methods[method], metrics[metric]), record)
+
+    @cached_property
+    def _digests(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+        """What each model's methods and metrics are filed under, by their labels."""
+        return {
+            model["name"]: (
+                {u["label"]: u["digest"] for u in model["methods"]},
+                {u["label"]: u["digest"] for u in model["metrics"]},
+            )
+            for model in self.manifest["models"]
+        }
+
+    def _sums(self, model: dict[str, Any]) -> dict[str, Scores]:
+        """A model's scores under the metrics that add up others; of two with one id, the first is added."""
+        found = {}
+        for label, component in self._composites.items():
+            labels: dict[str, str] = {}
+            for m in self.manifest["metrics"]:
+                labels.setdefault(m["id"], m["label"])
+            parts = {id: self._scores(model, labels[id]) for id in component.parts}
+            found[label] = component.combine(parts, [not m["control"] for m in self.manifest["methods"]])
+        return found
+
+    def _scores(self, model: dict[str, Any], metric: str) -> Scores:
+        cells = [
+            [self._cell(model, sample, method["label"], metric) for sample in self.manifest["samples"]]
+            for method in self.manifest["methods"]
+        ]
+        value = torch.tensor(
+            [[torch.nan if v is None else v for v, _ in row] for row in cells], dtype=torch.float64
+        ).reshape(len(cells), len(self.manifest["samples"]))
+        return Scores(value, tuple(tuple(status for _, status in row) for row in cells))
+
+    @cached_property
+    def _composites(self) -> dict[str, Any]:
+        """The run's metrics that add up others, by label; empty, and nothing built, where there are none."""
+        known = {m["label"]: m["name"] for m in self.manifest["metrics"] if m.get("family") == "composite"}
+        return {label: catalogue.build("metric", name) for label, name in known.items()}
+
+    def _record(self, model: str, sample: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+        """A sample's record under this run's target, or why it has none."""
+        if sample["problem"]:
+            return None, f"failed: {sample['problem']}"
+        known = self.store.samples.get((model, sample["digest"]))
+        if known is None:
+            return None, "missing: not computed yet"
+        if known.get("problem"):
+            return None, known["problem"]
+        record = {**known, **sample}
+        record["target"] = choose_target(self.manifest["target"], record)
+        return record, None
+
+    def _score(self, key: tuple[str, int, str, str], record: dict[str, Any] | None) -> tuple[float | None, str]:
+        at = self.store.scores.get(key, {}).get(score_row(record or {}))
+        if at is None:
+            return None, "missing: not computed yet"
+        status = self.store.status(at)
+        if status != OK:
+            return None, status
+        return float(self._tensor(at.file, self.store.record(at, "scores")["tensor"])[at.row]), OK
+
+    def _tensor(self, file: Path, name: str) -> Any:
+        if (file, name) not in self._tensors:
+            self._tensors[file, name] = self.store.tensor(file, name)
+        return self._tensors[file, name]
+
+    def samples(self) -> "pl.DataFrame":
+        """One row per model and sample: label, target, prediction and its probability, status."""
+        import polars as pl
+
+        rows = []
+        for model in self.manifest["models"]:
+            names = model["classes"]
+
+            def called(index: int | None, names: list[str] | None = names) -> str | None:
+                if index is None:
+                    return None
+                return names[index] if names and 0 <= index < len(names) else str(index)
+
+            for sample in self.manifest["samples"]:
+                record, problem = self._record(model["identity"], sample)
+                top = record["top"] if record else []
+                rows.append(
+                    {
+                        "model": model["name"],
+                        "sample": sample["name"],
+                        "label": sample["label"],
+                        "label_name": called(sample["label"]),
+                        "target": record["target"] if record else None,
+                        "target_name": called(record["target"]) if record else None,
+                        "predicted": top[0] if top else None,
+                        "predicted_name": called(top[0]) if top else None,
+                        "prob": record["prob"][0] if record else None,
+                        "status": problem or OK,
+                    }
+                )
+        return pl.DataFrame(
+            rows,
+            schema={
+                "model": pl.String,
+                "sample": pl.String,
+                "label": pl.Int64,
+                "label_name": pl.String,
+                "target": pl.Int64,
+                "target_name": pl.String,
+                "predicted": pl.Int64,
+                "predicted_name": pl.String,
+                "prob": pl.Float64,
+                "status": pl.String,
+            },
+        )
+
+    # -- pictures ------------------------------------------------------------------------------------------
+
+    def curves(self, model: str, metric: str) -> "pl.DataFrame":
+        """The stored curve of every sample and method under a metric."""
+        import polars as pl
+
+        rows = []
+        facts = self._model(model)
+        digest = {m["label"]: m["digest"] for m in facts["metrics"]}.get(metric)
+        for sample in self.manifest["samples"]:
+            record, _ = self._record(facts["identity"], sample)
+            if record is None or digest is None:
+                continue
+            for method in facts["methods"]:
+                key = (facts["identity"], self.manifest["seed"], method["digest"], digest)
+                at = self.store.scores.get(key, {}).get(score_row(record))
+                stored = self.store.record(at, "scores") if at else None
+                if at is None or stored is None or not stored["curve"] or self.store.status(at) != OK:
+                    continue
+                curve = self._tensor(at.file, stored["curve"])[at.row].tolist()
+                rows.append((sample["name"], method["label"], stored["share"], curve))
+        numbers = pl.List(pl.Float64)
+        schema: Any = {"sample": pl.String, "method": pl.String, "share": numbers, "curve": numbers}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def map(self, model: str, sample: str, method: str) -> np.ndarray | None:
+        """A stored map at its native resolution."""
+        facts = self._model(model)
+        entry = next((s for s in self.manifest["samples"] if s["name"] == sample), None)
+        digest = {m["label"]: m["digest"] for m in facts["methods"]}.get(method)
+        record = self._record(facts["identity"], entry)[0] if entry else None
+        if record is None or digest is None:
+            return None
+        at: At | None = self.store.maps.get((facts["identity"], self.manifest["seed"], digest), {}).get(map_row(record))
+        if at is None or self.store.record(at, "maps")["status"].get(str(at.row), OK) != OK:
+            return None
+        values: np.ndarray = self.store.tensor(at.file, self.store.record(at, "maps")["tensor"])[at.row].float().numpy()
+        return values
+
+    def display(self, model: str, sample: str) -> dict[str, Any] | None:
+        """A stored picture or text, as people should see it."""
+        identity = self._model(model)["identity"]
+        digest = next((s["digest"] for s in self.manifest["samples"] if s["name"] == sample), None)
+        found = self._displays.get((identity, digest))
+        if found is None:
+            return None
+        path, record = found
+        shown = {k: v for k, v in record.items() if k not in ("tensor", "model", "sample")}
+        if record["tensor"]:
+            shown["rgb"] = self.store.tensor(path, record["tensor"]).to(torch.uint8).numpy()
+        return shown
+
+    @cached_property
+    def _displays(self) -> dict[tuple[str, str | None], tuple[Path, dict[str, Any]]]:
+        return {(d["model"], d["sample"]): (path, d) for path, _, _, d in self.store.displays()}
+
+    def gallery(self) -> list[tuple[str, str]]:
+        """Models and samples whose maps and pictures are kept."""
+        return [
+            (model["name"], sample["name"])
+            for model in self.manifest["models"]
+            for sample in self.manifest["samples"]
+            if sample["digest"] in model["gallery"] and (model["identity"], sample["digest"]) in self._displays
+        ]
+
+    def _model(self, name: str) -> dict[str, Any]:
+        for model in self.manifest["models"]:
+            if model["name"] == name:
+                found: dict[str, Any] = model
+                return found
+        raise HeatcheckError(f"this run has no model {name!r}; it has {[m['name'] for m in self.manifest['models']]}")
+
+    # -- facts ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What a reader should know about the run."""
+        m = self.manifest
+        study = m["study"]
+        return {
+            "name": self.name,
+            "created": m["created"],
+            "heatcheck_version": m["heatcheck"],
+            "profile": study.get("profile", "default"),
+            "profile_note": study.get("profile_note", ""),
+            "seed": m["seed"],
+            "target": m["target"],
+            "study": study,
+            "environment": m["environment"],
+            "numerics": {x["name"]: x["numerics"] for x in m["models"]},
+            "models": [
+                {
+                    "name": x["name"],
+                    "identity": x["identity"],
+                    "modality": x["modality"],
+                    "classes_known": bool(x["classes"]),
+                }
+                for x in m["models"]
+            ],
+            "data": m["data"],
+            "methods": [{**x, "name": x["label"], "spec": x["name"]} for x in m["methods"]],
+            "metrics": [{**x, "name": x["label"], "spec": x["name"]} for x in m["metrics"]],
+            "circular": sorted({(a, b) for x in m["models"] for a, b in x["circular"]}),
+            "skipped": self._skips(),
+            "multiverse": study.get("multiverse"),
+            "passes": m["passes"],
+            "peak_bytes": m.get("peak_bytes", 0),
+            "finished": m["finished"],
+        }
+
+    def _skips(self) -> list[dict[str, Any]]:
+        methods = {x["label"] for x in self.manifest["methods"]}
+        return [
+            {
+                "model": model["name"],
+                "method": label if label in methods else None,
+                "metric": None if label in methods else label,
+                "reason": reason,
+            }
+            for model in self.manifest["models"]
+            for label, reason in model["skipped"].items()
+        ]

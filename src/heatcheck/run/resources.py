@@ -1,0 +1,81 @@
+"""The models, samples and components that works name, each loaded once per process."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from heatcheck.core import catalogue
+from heatcheck.core.identity import digest
+from heatcheck.core.plugins import load_plugin
+from heatcheck.core.types import HeatcheckError, Sample
+from heatcheck.data.base import Dataset
+from heatcheck.data.load import load_data
+from heatcheck.models.base import Model
+from heatcheck.run.grid import Labelled, ModelGrid
+from heatcheck.run.work import ComponentRef, Work
+from heatcheck.training.defaults import load_model
+
+
+@dataclass
+class Resources:
+    """What a process has at hand; what it lacks, it loads from a work's sources.
+
+    Args:
+        models: adapters by the label tables show.
+        data: the samples.
+        components: methods and metrics by kind and digest, resolved.
+    """
+
+    models: dict[str, Model] = field(default_factory=dict)
+    data: Dataset | None = None
+    components: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _by_name: dict[str, Sample] = field(default_factory=dict, repr=False)
+
+    def grid(self, work: Work) -> ModelGrid:
+        """A work's model, methods and metrics."""
+        for path in work.sources.plugins:
+            load_plugin(path)
+        model = self._model(work)
+        return ModelGrid(
+            model=model,
+            numerics=work.numerics,
+            methods=tuple(self._component("method", ref, model) for ref in work.methods),
+            metrics=tuple(self._component("metric", ref, model) for ref in work.metrics),
+            target=work.target,
+            seed=work.seed,
+            maps=work.maps,
+            gallery=frozenset(work.gallery),
+        )
+
+    def samples(self, work: Work) -> list[Sample]:
+        """A work's samples.
+
+        Raises:
+            HeatcheckError: a sample is gone, or its content is not what it was when the run was planned.
+        """
+        if self.data is None:
+            told = work.sources
+            self.data = load_data(told.data, samples=told.samples, seed=told.seed)
+        if not self._by_name:
+            self._by_name = {sample.name: sample for sample in self.data}
+        found = [self._by_name.get(name) for name, _ in work.samples]
+        for (name, content), sample in zip(work.samples, found, strict=True):
+            if sample is None or sample.digest != content:
+                raise HeatcheckError(f"sample {name!r} of {self.data.name!r} has changed since the run began")
+        return [sample for sample in found if sample is not None]
+
+    def _model(self, work: Work) -> Model:
+        if work.model not in self.models:
+            loaded = load_model(work.sources.models[work.model], name=work.model)
+            if loaded.identity != work.identity:
+                raise HeatcheckError(f"model {work.model!r} has changed since the run began")
+            self.models[work.model] = loaded
+        return self.models[work.model]
+
+    def _component(self, kind: str, ref: ComponentRef, model: Model) -> Labelled:
+        key = (kind, ref.digest)
+        if key not in self.components:
+            built = catalogue.build(kind, ref.name).resolved_on(model.domain)
+            if digest(built.identity()) != ref.digest:
+                raise HeatcheckError(f"{kind} {ref.name} is another one in this process than where the run began")
+            self.components[key] = built
+        return Labelled(ref.label, self.components[key], ref.digest)

@@ -1,0 +1,74 @@
+"""How a run is computed: none of it decides a result, all of it is recorded. Nothing heavy is imported here."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from heatcheck.core.spec import SpecError, suggest
+
+_DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s)?")
+
+
+def seconds(value: Any) -> Any:
+    """Seconds from `2h`, `1h30m`, `90s` or a number.
+
+    >>> seconds("1h30m")
+    5400.0
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = _DURATION.fullmatch(value.replace(" ", "")) if isinstance(value, str) else None
+    if match is None or not any(match.groups()):
+        raise SpecError(f"{value!r} is not a time; write it as 2h, 1h30m, 45m or 90s")
+    hours, minutes, rest = (float(part or 0) for part in match.group("h", "m", "s"))
+    return 3600 * hours + 60 * minutes + rest
+
+
+def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
+    """A setting that decides results (`identity`), or only how they are computed and kept (`runtime`)."""
+    return Field(json_schema_extra={"use": use}, **kwargs)
+
+
+class Runtime(BaseModel):
+    """How a run is computed; changes no result beyond the stated tolerance.
+
+    Args:
+        workers: processes that share the work; None for one, this one.
+        threads: threads per process for model passes.
+        batch: inputs per model call; measured if None.
+        budget: seconds, or a time such as `2h`, after which no new chunk is begun.
+        maps: which maps are stored: keep, gallery (those that the report shows) or none.
+        progress: auto (a bar on a terminal, lines elsewhere), bar, lines, none, or an object with begin, advance, note
+            and end.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+    workers: int | None = setting("runtime", default=None, ge=1)
+    threads: int = setting("runtime", default=1, ge=1)
+    batch: int | None = setting("runtime", default=None, ge=1)
+    budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
+    maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
+    progress: Any = setting("runtime", default="auto")
+
+    @classmethod
+    def of(cls, runtime: "Runtime | None" = None, **options: Any) -> Self:
+        """A runtime with some options changed.
+
+        >>> Runtime.of(workers=2, budget="90s").budget
+        90.0
+
+        Raises:
+            SpecError: an option that does not exist, or a value that does not fit.
+        """
+        unknown = sorted(options.keys() - cls.model_fields.keys())
+        if unknown:
+            raise SpecError(f"no runtime option is called {unknown[0]!r}{suggest(unknown[0], cls.model_fields)}")
+        before = {} if runtime is None else dict(runtime)
+        try:
+            return cls.model_validate({**before, **options})
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            name, given = first["loc"][0], first["input"]
+            raise SpecError(f"{name} = {given!r}: {first['msg'].removeprefix('Value error, ')}") from problem

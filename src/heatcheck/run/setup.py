@@ -1,0 +1,158 @@
+"""What is to be run: every name resolved, every model's share prepared, before anything is computed."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heatcheck.core.identity import digest
+from heatcheck.core.types import HeatcheckError, Inputs, Sample
+from heatcheck.data.base import Dataset
+from heatcheck.metrics.base import circular
+from heatcheck.models.base import Model
+from heatcheck.probe.asks import Shape
+from heatcheck.probe.numerics import Numerics, machine, measure
+from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
+from heatcheck.run.rehearsal import TRIED, readable, reason_against
+from heatcheck.run.resources import Resources
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.store import Store
+from heatcheck.run.work import SampleRef, Sources, Work
+
+GALLERY = 8
+"""Samples whose maps and pictures the report shows."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is to be run, with every name resolved.
+
+    Args:
+        models: adapters by the label tables show.
+        data: the samples.
+        methods: methods by label.
+        metrics: metrics by label.
+        target: the class to explain.
+        seed: of every random stream.
+        record: the study as plain data, for the run's own record.
+        sources: where models and data come from, for other processes.
+    """
+
+    models: dict[str, Model]
+    data: Dataset
+    methods: list[tuple[str, Any]]
+    metrics: list[tuple[str, Any]]
+    target: str | int = "predicted"
+    seed: int = 0
+    record: dict[str, Any] = field(default_factory=dict)
+    sources: Sources = field(default_factory=Sources)
+
+
+@dataclass
+class Part:
+    """One model's share of a run.
+
+    Args:
+        label: what tables call the model.
+        grid: the model with the methods and metrics that apply to it.
+        across: metrics that compare models, resolved.
+        skipped: what does not apply, by label, with the reason.
+        circular: pairs in which a method asks the metric's own questions.
+    """
+
+    label: str
+    grid: ModelGrid
+    across: tuple[Labelled, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+    circular: list[tuple[str, str]] = field(default_factory=list)
+
+    def work(self, samples: Sequence[Sample], store: Store, sources: Sources) -> Work:
+        """A chunk of this part, as plain data."""
+        grid = self.grid
+        return Work(
+            model=self.label,
+            identity=grid.model.identity,
+            samples=tuple(SampleRef(s.name, s.digest) for s in samples),
+            methods=tuple(m.ref for m in grid.methods),
+            metrics=tuple(m.ref for m in grid.metrics),
+            target=grid.target,
+            seed=grid.seed,
+            numerics=grid.numerics,
+            maps=grid.maps,
+            gallery=tuple(sorted(grid.gallery)),
+            out=str(store.folder),
+            sources=sources,
+        )
+
+
+def resources_of(setup: Setup, parts: Sequence[Part]) -> Resources:
+    """Everything that works of these parts name, as it is in this process."""
+    resources = Resources(dict(setup.models), setup.data)
+    for part in parts:
+        resources.components |= {("method", m.digest): m.component for m in part.grid.methods}
+        resources.components |= {("metric", m.digest): m.component for m in part.grid.metrics}
+    return resources
+
+
+def prepare(setup: Setup, runtime: Runtime, store: Store | None) -> list[Part]:
+    """Resolve components for every model and fix the numerics before anything is computed."""
+    return [prepare_model(label, setup, runtime, store) for label in setup.models]
+
+
+def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | None) -> Part:
+    """One model's share: what applies to it, found out by a rehearsal, and the shape of its calls."""
+    model = setup.models[label]
+    if model.domain.modality != setup.data.modality:
+        raise HeatcheckError(
+            f"model {label!r} reads {model.domain.modality}s, but the data {setup.data.name!r} are "
+            f"{setup.data.modality}s"
+        )
+    methods, no_method = resolve_components(setup.methods, model)
+    tried = list(itertools.islice(readable(model, setup.data), TRIED))
+    refused = {m.label: reason for m in methods if tried and (reason := reason_against(m.component, model, tried))}
+    metrics, no_metric = resolve_components(setup.metrics, model)
+    shared, alone = compares_models(metrics, setup)
+    x = tried[0] if tried else None
+    grid = ModelGrid(
+        model=model,
+        numerics=fixed_numerics(model, x, runtime, store),
+        methods=tuple(m for m in methods if m.label not in refused),
+        metrics=tuple(m for m in metrics if not m.component.across_models and not m.component.composite),
+        target=setup.target,
+        seed=setup.seed,
+        maps=runtime.maps,
+        gallery=frozenset([s.digest for s in setup.data if not s.problem][:GALLERY]),
+    )
+    pairs = [] if x is None else find_circular(grid, Shape(model.domain, x, model))
+    return Part(label, grid, shared, {**no_method, **refused, **no_metric, **alone}, pairs)
+
+
+def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[Labelled, ...], dict[str, str]]:
+    """The metrics that compare models, filed under the set of models; or why there is nothing to compare."""
+    everyone = sorted(m.identity for m in setup.models.values())
+    found = [m for m in metrics if m.component.across_models]
+    if len(everyone) < 2:
+        name = next(iter(setup.models.values())).name
+        return (), {m.label: f"{m.component.id} compares models, and there is only {name}" for m in found}
+    return tuple(replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in found), {}
+
+
+def fixed_numerics(model: Model, x: Inputs | None, runtime: Runtime, store: Store | None) -> Numerics:
+    """The run's numerics for a model: as written down, else measured now and written down."""
+    known = (store.read("numerics.json") or {}) if store is not None else {}
+    if model.identity in known:
+        return Numerics(**{**known[model.identity], **machine(), "threads": runtime.threads})
+    if runtime.batch is not None or x is None:
+        size = runtime.batch or 1
+        channels_last = bool(getattr(model, "channels_last", False))
+        found = Numerics(forward=size, backward=size, threads=runtime.threads, channels_last=channels_last, **machine())
+    else:
+        found = measure(model, x, threads=runtime.threads)
+    if store is not None:
+        store.write("numerics.json", {**known, model.identity: found.record()})
+    return found
+
+
+def find_circular(grid: ModelGrid, shape: Shape) -> list[tuple[str, str]]:
+    """Pairs in which a method asks the metric's own questions."""
+    return [(m.label, k.label) for m in grid.methods for k in grid.metrics if circular(m.component, k.component, shape)]

@@ -1,0 +1,95 @@
+"""What decides a chunk, as plain data: it can be sent to any process that can load the same models and data."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from heatcheck.probe.numerics import Numerics
+
+
+class ComponentRef(NamedTuple):
+    """A method or metric as one model sees it: the label tables show, its full name, the digest it is filed under."""
+
+    label: str
+    name: str
+    digest: str
+
+
+class SampleRef(NamedTuple):
+    """A sample by its name in the data set and the digest of its content."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where models and data come from, as a user wrote it; empty where they exist in this process only.
+
+    Args:
+        models: specs by the label tables show.
+        data: the data set's spec.
+        samples: how many of its samples; all if None.
+        seed: by which they are chosen.
+        plugins: Python files that declare components.
+        portable: whether another process can load everything that the run uses.
+    """
+
+    models: dict[str, str] = field(default_factory=dict)
+    data: str = ""
+    samples: int | None = None
+    seed: int | None = None
+    plugins: tuple[str, ...] = ()
+    portable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Everything that decides a chunk: one model × a handful of samples × methods × metrics.
+
+    Args:
+        model: the label tables show.
+        identity: the model's identity; whoever loads another one refuses the work.
+        samples: the samples of this chunk.
+        methods: the methods that apply to the model, resolved.
+        metrics: the metrics that apply, resolved; those that compare models are left out.
+        target: the class to explain: predicted, label, top2 or a number.
+        seed: of every random stream.
+        numerics: the shape of every model call.
+        maps: which maps are stored: keep, gallery or none.
+        gallery: digests of the samples whose maps and pictures the report shows.
+        out: the run's folder.
+        sources: where models and data come from.
+    """
+
+    model: str
+    identity: str
+    samples: tuple[SampleRef, ...]
+    methods: tuple[ComponentRef, ...]
+    metrics: tuple[ComponentRef, ...]
+    target: str | int = "predicted"
+    seed: int = 0
+    numerics: Numerics = field(default_factory=Numerics)
+    maps: str = "keep"
+    gallery: tuple[str, ...] = ()
+    out: str = ""
+    sources: Sources = field(default_factory=Sources)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> "Work":
+        """The work that `to_json` wrote."""
+        plain: dict[str, Any] = json.loads(line)
+        sources = plain.pop("sources")
+        return cls(
+            samples=tuple(SampleRef(*ref) for ref in plain.pop("samples")),
+            numerics=Numerics(**plain.pop("numerics")),
+            gallery=tuple(plain.pop("gallery")),
+            sources=Sources(**{**sources, "plugins": tuple(sources["plugins"])}),
+            methods=tuple(ComponentRef(*ref) for ref in plain.pop("methods")),
+            metrics=tuple(ComponentRef(*ref) for ref in plain.pop("metrics")),
+            **plain,
+        )

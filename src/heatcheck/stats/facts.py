@@ -1,0 +1,76 @@
+"""What the scores themselves do not say about a run's methods and metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NOT_FAITHFULNESS = ("form", "sanity")  # families that do not ask whether a map is true
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the scores themselves do not say about methods and metrics.
+
+    Args:
+        higher_is_better: the direction of every metric in the table.
+        controls: methods that are shown and never ranked.
+        circular: (method, metric) pairs in which the method asks the metric's own queries.
+        random: the control that carries no information; a control even when `controls` omits it.
+        of_model: metrics that measure the model: all maps score alike, so none is ranked or held against random.
+        outside_mean_rank: metrics that are shown and ranked, and do not count in the mean rank.
+    """
+
+    higher_is_better: Mapping[str, bool]
+    controls: frozenset[str] = frozenset()
+    circular: frozenset[tuple[str, str]] = frozenset()
+    random: str = "random"
+    of_model: frozenset[str] = frozenset()
+    outside_mean_rank: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> "Facts":
+        """Out of a run's facts: methods and metrics by the names that tables show, and circular pairs."""
+        methods, metrics = run.get("methods", ()), run.get("metrics", ())
+        of_model = frozenset(m["name"] for m in metrics if "map" in m.get("invariant", ()))
+        chance = [m["name"] for m in methods if m.get("id") == "random"]
+        return cls(
+            higher_is_better={m["name"]: m["better"] == "higher" for m in metrics},
+            controls=frozenset(m["name"] for m in methods if m.get("control")),
+            circular=frozenset((method, metric) for method, metric in run.get("circular", ())),
+            random="random" if "random" in chance or not chance else chance[0],
+            of_model=of_model,
+            outside_mean_rank=outside_mean_rank({m["name"]: m.get("family") for m in metrics}, of_model),
+        )
+
+    def is_control(self, method: str) -> bool:
+        """Whether `method` is shown for comparison only."""
+        return method == self.random or method in self.controls
+
+    def sign(self, metric: str) -> float:
+        """+1 where a higher score is better, −1 where a lower one is."""
+        try:
+            return 1.0 if self.higher_is_better[metric] else -1.0
+        except KeyError:
+            known = ", ".join(sorted(self.higher_is_better)) or "none"
+            raise ValueError(
+                f"no direction for metric {metric!r} (known: {known}); add it to Facts.higher_is_better"
+            ) from None
+
+
+def outside_mean_rank(families: Mapping[str, str | None], of_model: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Metrics of a run that do not count in its mean rank: those of form and sanity, beside any other.
+
+    A run that has no other metric to rank by counts them all.
+
+    Args:
+        families: the family of every metric, by name.
+        of_model: metrics that rank nobody.
+
+    Example:
+        >>> sorted(outside_mean_rank({"sds": "deletion", "sparseness": "form", "mprt": "sanity"}))
+        ['mprt', 'sparseness']
+        >>> sorted(outside_mean_rank({"sparseness": "form", "mprt": "sanity"}))
+        []
+    """
+    found = frozenset(name for name, family in families.items() if family in NOT_FAITHFULNESS)
+    return found if families.keys() - found - of_model else frozenset()

@@ -1,0 +1,246 @@
+"""Profiles: what they say exists, and the laws of applying them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heatcheck.core import catalogue
+from heatcheck.core.spec import Spec, SpecError, parse
+from heatcheck.profiles import Profile, load_profile, names
+
+TOY = Profile(
+    name="toy",
+    note="",
+    methods=("rise",),
+    metrics=("sds",),
+    params={
+        "method": {"rise": {"samples": 7, "fill": "blur(kernel=3)"}, "saliency": {"post": "abs"}},
+        "metric": {"sds": {"units": "grid(2)"}},
+        "fill": {"blur": {"sigma": 2.5}},
+    },
+    aliases={"I×G abs.": "input_x_gradient(post=abs)"},
+)
+
+
+@pytest.mark.parametrize("name", names())
+def test_everything_a_profile_names_exists(name: str) -> None:
+    profile = load_profile(name)
+    written = [("method", m) for m in profile.methods] + [("metric", m) for m in profile.metrics]
+    written += [(kind, str(Spec(id, params))) for kind, units in profile.params.items() for id, params in units.items()]
+    assert profile.methods and profile.metrics and profile.note
+    for kind, spec in written:
+        assert list(catalogue.problems(kind, profile.spec(spec))) == []
+        assert catalogue.build(kind, profile.apply(kind, spec)).id in catalogue.entries(kind)
+
+
+def test_quick_is_what_the_specification_says() -> None:
+    apply = load_profile("quick").apply
+    for metric in ("morf", "lerf", "abpc", "ids", "deletion", "insertion"):
+        assert apply("metric", metric) == f"{metric}(steps=8)"
+    assert apply("metric", "irof") == "irof(units=segment)"
+    assert apply("metric", "infidelity") == "infidelity(samples=64)"
+    assert [apply("method", m) for m in ("rise", "lime", "integrated_gradients", "smoothgrad")] == [
+        "rise(samples=128)",
+        "lime(samples=128)",
+        "integrated_gradients(steps=16)",
+        "smoothgrad(samples=8)",
+    ]
+    assert load_profile("quick").methods == load_profile("default").methods
+
+
+def test_the_default_profile_changes_no_parameter() -> None:
+    profile = load_profile("default")
+    assert [profile.apply("method", m) for m in profile.methods] == list(profile.methods)
+    assert profile.target == "predicted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "applied"),
+    [
+        ("method", "rise", "rise(samples=7, fill=blur(kernel=3, sigma=2.5))"),
+        ("method", "rise(samples=9)", "rise(samples=9, fill=blur(kernel=3, sigma=2.5))"),
+        ("method", "rise( fill = zero , samples=1000)", "rise(samples=1000, fill=zero)"),
+        ("method", "rise(fill=blur(sigma=1.0))", "rise(samples=7, fill=blur(sigma=1.0))"),
+        ("method", "smoothgrad", "smoothgrad(of=saliency(post=abs))"),
+        ("method", "smoothgrad(of=saliency(post=none))", "smoothgrad(of=saliency(post=none))"),
+        ("method", "smoothgrad(of=smoothgrad(of=rise))", None),
+        ("method", "lime", "lime"),
+        ("method", "I×G abs.", "input_x_gradient(post=abs)"),
+        ("metric", "sds(fill=auto)", "sds(units=grid(2), fill=auto)"),
+    ],
+)
+def test_what_is_written_beats_the_profile(kind: str, written: str, applied: str | None) -> None:
+    got = TOY.apply(kind, written)
+    if applied is None:
+        inner = "rise(samples=7, fill=blur(kernel=3, sigma=2.5))"
+        applied = f"smoothgrad(of=smoothgrad(of={inner}))"
+    assert got == applied
+
+
+params = st.fixed_dictionaries(
+    {},
+    optional={
+        "samples": st.integers(1, 2000),
+        "keep": st.floats(0.01, 0.99),
+        "fill": st.sampled_from(["zero", "blur", "blur(kernel=5)", "auto"]),
+        "output": st.sampled_from(["logit", "prob"]),
+    },
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(written=params, order=st.randoms(use_true_random=False))
+def test_applying_is_canonical_idempotent_and_respects_what_is_written(written: dict, order) -> None:
+    shuffled = list(written)
+    order.shuffle(shuffled)
+    once = TOY.apply("method", str(Spec("rise", {k: written[k] for k in shuffled})))
+    assert once == TOY.apply("method", str(Spec("rise", written)))
+    assert TOY.apply("method", once) == once
+    got = parse(once).params
+    declared = list(catalogue.find("method", "rise").params)
+    assert list(got) == sorted(got, key=declared.index)
+    assert {k: got[k] for k in written if k != "fill"} == {k: v for k, v in written.items() if k != "fill"}
+    assert written.keys() <= got.keys()
+    assert got["samples"] == written.get("samples", 7)
+
+
+def test_units_that_do_not_exist() -> None:
+    with pytest.raises(SpecError, match="no method is called 'rize'; did you mean rise"):
+        TOY.apply("method", "rize")
+    with pytest.raises(SpecError, match="no profile is called 'quik'; did you mean quick"):
+        load_profile("quik")
+    with pytest.raises(SpecError, match="no profile is called"):
+        load_profile("../quick")
+
+
+IDSDS = {
+    "I×G": "input_x_gradient",
+    "I×G-SG": "smoothgrad(of=input_x_gradient, samples=4, sigma=1.0, absolute=true)",
+    "IG": "integrated_gradients",
+    "IG-U": "integrated_gradients(baseline=uniform(shared=true))",
+    "IG-SG": "smoothgrad(of=integrated_gradients, samples=4, sigma=1.0, absolute=true)",
+    "I×G abs.": "input_x_gradient(post=abs)",
+    "I×G-SG abs.": "smoothgrad(post=abs, of=input_x_gradient, samples=4, sigma=1.0, absolute=true)",
+    "IG abs.": "integrated_gradients(post=abs)",
+    "IG-U abs.": "integrated_gradients(post=abs, baseline=uniform(shared=true))",
+    "IG-SG abs.": "smoothgrad(post=abs, of=integrated_gradients, samples=4, sigma=1.0, absolute=true)",
+    "IG-SG-SQ": "smoothgrad_sq(of=integrated_gradients, samples=4, sigma=1.0, absolute=true)",
+    "Saliency": "saliency(post=abs)",
+    "RISE": "rise(keep=0.1, fill=zero, shared=true)",
+    "RISE-U": "rise(keep=0.1, fill=uniform(shared=true), shared=true)",
+    "Grad-CAM": "grad_cam",
+    "Grad-CAM++": "grad_cam_pp(torchcam_compat=true)",
+    "SG-CAM++": "smooth_grad_cam_pp(torchcam_compat=true)",
+    "XGrad-CAM": "xgrad_cam",
+    "Layer-CAM": "layer_cam",
+    "Rollout": "rollout(start=1)",
+    "CheferLRP": "transformer_attribution(start=1)",
+    "B-cos": "bcos",
+    "BagNet-33": "bagnet",
+}
+M4 = {
+    "GradCAM": "grad_cam(output=prob)",
+    "IG": "integrated_gradients(output=prob, reduction=mean_abs, baseline=noise, baselines=10, quadrature=linspace_n)",
+    "SG": "smoothgrad(output=prob, reduction=mean_abs, samples=100, sigma=0.1)",
+    "GA": "generic_attribution(output=prob, start=4, head_reduce=mean_separately)",
+    "BT/H": "bt_head(output=prob, start=4)",
+    "BT/T": "bt_token(output=prob, start=4)",
+    "LIME": "lime(output=prob, post=abs, units=quickshift, fill=superpixel_mean(units=quickshift))",
+}
+METARANK = {
+    "Saliency": "saliency",
+    "Guided Backprop": "guided_backprop",
+    "Input⊙Gradient": "input_x_gradient",
+    "DeepLift": "deep_lift",
+    "Deconvolution": "deconvolution",
+    "LRP": "lrp(composite=epsilon)",
+    "Guided Grad-CAM": "guided_grad_cam",
+    "IG": "integrated_gradients",
+}
+
+
+RISE = {
+    "Grad-CAM": "grad_cam",
+    "Sliding window": "occlusion(output=prob, units=grid(7), fill=zero)",
+    "LIME": "lime",
+    "RISE": "rise(samples=4000, grid=7, fill=zero)",
+}
+CHEFER = {
+    "Rollout": "rollout(start=1)",
+    "GradCAM": "attention_grad_cam",
+    "Transformer attribution": "transformer_attribution(start=1)",
+}
+METRICS = {
+    "rise": {
+        "deletion": "deletion(steps=224, fill=zero, ties=reverse_index)",
+        "insertion": "insertion(steps=224, fill=blur(kernel=11, sigma=5.0), ties=reverse_index)",
+    },
+    "chefer": {
+        "morf": "morf(steps=10, fill=black, output=accuracy, area=trapezoid, end=zero)",
+        "lerf": "lerf(steps=10, fill=black, output=accuracy, area=trapezoid, end=zero)",
+    },
+    "quantus": {
+        "deletion": "deletion(steps=224, fill=black, ties=index, area=quantus)",
+        "faithfulness_correlation": "faithfulness_correlation(fill=black, output=prob, share=0.00446)",
+        "irof": "irof(fill=channel_mean)",
+    },
+    "m4": {m: f"{m}(steps=100, fill=grey127, ties=percentile_compat)" for m in ("morf", "lerf", "abpc")},
+    "metarank": {m: f"{m}(fill=zero, output=accuracy, area=trapezoid)" for m in ("morf", "lerf")},
+    "idsds": {"sds": "sds(units=grid(4), fill=zero)", "ids": "ids(fill=zero)"},
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_papers_metrics_have_its_settings(name: str) -> None:
+    profile = load_profile(name)
+    for id, spec in METRICS[name].items():
+        built = catalogue.build("metric", profile.apply("metric", id))
+        assert built.identity() == catalogue.build("metric", spec).identity()
+
+
+def test_every_profile_of_the_specification_is_there() -> None:
+    assert set(names()) == {"quick", "default", "m4", "idsds", "metarank", "rise", "chefer", "quantus"}
+    assert load_profile("quantus").target == "label"
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "target"),
+    [
+        ("idsds", IDSDS, "label"),
+        ("m4", M4, "predicted"),
+        ("metarank", METARANK, "label"),
+        ("rise", RISE, "predicted"),
+        ("chefer", CHEFER, "predicted"),
+    ],
+)
+def test_a_papers_methods_have_its_names_and_settings(name: str, table: dict[str, str], target: str) -> None:
+    profile = load_profile(name)
+    assert profile.target == target
+    controls = [m for m in profile.methods if catalogue.find("method", parse(profile.spec(m)).id).facts["control"]]
+    assert [m for m in profile.methods if m not in controls] == list(table)
+    for label, spec in table.items():
+        assert catalogue.build("method", profile.apply("method", label)).identity() == (
+            catalogue.build("method", spec).identity()
+        )
+
+
+def test_a_papers_names_are_a_runs_labels() -> None:
+    from heatcheck.api.benchmark import label_components
+
+    labelled = dict(label_components("method", load_profile("idsds").methods, "idsds"))
+    assert list(labelled) == list(IDSDS)
+    assert labelled["IG-SG"].identity() == catalogue.build("method", IDSDS["IG-SG"]).identity()
+
+
+def test_published_tables_have_the_same_names() -> None:
+    import csv
+    import os
+    from pathlib import Path
+
+    shared = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2] / "shared"))
+    path = shared / "spec" / "published" / "idsds_table4_idsds.csv"
+    if not path.exists():
+        pytest.skip("the published tables are not here")
+    with path.open(encoding="utf-8") as f:
+        names_there = [row["method"] for row in csv.DictReader(f)]
+    assert names_there == [m for m in IDSDS if m not in ("Rollout", "CheferLRP")]
