@@ -256,6 +256,6 @@ def test_roles_are_those_of_every_domain():
     from heatcheck.domain.text import TextDomain
 
     for domain in (ImageDomain, TextDomain):
-        assert set(domain.roles) == set(catalogue.ROLES)
+        assert set(domain.roles) == set(catalogue.unit_roles())
         for role, units in domain.roles.items():
-            assert units in catalogue.ROLES[role] or f"{units}s" in catalogue.ROLES[role], (role, units)
+            assert f"{units} on {domain.modality}s" in catalogue.unit_roles()[role]["summary"]

@@ -1,13 +1,42 @@
 """What decides a result changes its key; the way it is written does not."""
 
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heatcheck.core.identity import canonical, digest, map_key
+from heatcheck.core import catalogue
+from heatcheck.core.identity import canonical, digest
+from heatcheck.core.types import Sample
+from heatcheck.domain.image import ImageDomain
+from heatcheck.run.store import map_row, score_row
+from heatcheck.run.task import context_of
 from heatcheck.testing import bag_of_words, gap_linear, linear
+
+MUTANTS = (
+    (
+        "run/task.py",
+        'digest({"label": sample.label, "reference": plain(sample.reference)})',
+        'digest({"reference": plain(sample.reference)})',
+        "test_label_and_reference_are_what_a_score_is_compared_with",
+    ),
+    (
+        "run/store.py",
+        "return f\"{sample['digest']}:{sample['target']}\"",
+        "return f\"{sample['digest']}\"",
+        "test_a_maps_row_is_its_sample_and_target",
+    ),
+    ("core/identity.py", "sort_keys=True", "sort_keys=False", "test_the_order_of_keys_does_not_matter"),
+    (
+        "domain/component.py",
+        'return {"id": self.id, "version": self.version, "params": params}',
+        'return {"id": self.id, "version": self.version}',
+        "test_every_parameter_of_a_component_is_part_of_its_identity",
+    ),
+)
 
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
@@ -37,16 +66,38 @@ def test_what_has_no_canonical_form_is_refused(bad):
         digest({"x": bad})
 
 
-FACTS = {"model": "m", "sample": "s", "target": 3, "method": {"id": "saliency", "version": 1}, "seed": 0}
+SAMPLE = {"digest": "s", "target": 3, "context": "c", "label": 1, "name": "cat"}
+
+
+@pytest.mark.parametrize("changed", [{"digest": "t"}, {"target": 4}])
+def test_a_maps_row_is_its_sample_and_target(changed):
+    assert map_row({**SAMPLE, **changed}) != map_row(SAMPLE)
+
+
+@pytest.mark.parametrize("changed", [{"digest": "t"}, {"target": 4}, {"context": "d"}])
+def test_a_scores_row_is_its_sample_target_and_what_it_is_compared_with(changed):
+    assert score_row({**SAMPLE, **changed}) != score_row(SAMPLE)
+
+
+def test_a_samples_name_is_no_part_of_a_row():
+    renamed = {**SAMPLE, "name": "dog"}
+    assert (map_row(renamed), score_row(renamed)) == (map_row(SAMPLE), score_row(SAMPLE))
 
 
 @pytest.mark.parametrize(
-    ("field", "other"),
-    [("model", "n"), ("sample", "t"), ("target", 4), ("method", {"id": "saliency", "version": 2}), ("seed", 1)],
+    "changed", [{"label": 2}, {"label": None}, {"reference": {"mask": torch.zeros(2, 2)}}, {"reference": {}}]
 )
-def test_every_field_of_a_maps_key_counts(field, other):
-    assert map_key(**FACTS) == map_key(**FACTS)
-    assert map_key(**{**FACTS, field: other}) != map_key(**FACTS)
+def test_label_and_reference_are_what_a_score_is_compared_with(changed):
+    sample = Sample("cat", "s", None, 1, {"mask": torch.ones(2, 2)})
+    assert context_of(replace(sample, **changed)) != context_of(sample)
+    assert context_of(replace(sample, name="dog", content="other")) == context_of(sample)
+
+
+@pytest.mark.parametrize("other", ["smoothgrad(samples=4)", "smoothgrad(of=input_x_gradient)", "smoothgrad(sigma=0.1)"])
+def test_every_parameter_of_a_component_is_part_of_its_identity(other):
+    plain, changed = (catalogue.build("method", spec).resolve(ImageDomain()) for spec in ("smoothgrad", other))
+    assert digest(plain.identity()) != digest(changed.identity())
+    assert digest(plain.identity()) == digest(catalogue.build("method", plain.name).identity())
 
 
 def test_a_models_identity_is_its_weights_architecture_and_dtype():

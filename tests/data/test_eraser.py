@@ -14,8 +14,8 @@ from heatcheck.data import load_data
 from heatcheck.data.eraser import token_spans
 
 MUTANTS = (
-    ("data/eraser.py", "places[end - 1][1]", "places[end - 1][0] + 1"),
-    ("data/eraser.py", "not in earlier]", "is not earlier]"),
+    ("data/eraser.py", "places[end - 1][1]", "places[end - 1][0] + 1", "test_token_spans"),
+    ("data/eraser.py", "not in earlier]", "is not earlier]", "test_splits"),
 )
 DOCS = {"n1": "a dull film .\nvery bad", "p1": "fine work", "p2": "good , fun", "n2": "awful"}
 

@@ -10,8 +10,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
 from heatcheck.core.types import HeatcheckError, Modality, digest_of_tensor
-from heatcheck.data import load_data, sources
-from heatcheck.data.catalogue import split_spec
+from heatcheck.data import load_data
 
 
 def picture(colour: str = "red") -> Image.Image:
@@ -207,28 +206,3 @@ def test_an_empty_spec_is_not_the_working_folder(tmp_path: Path, monkeypatch: py
         with pytest.raises(HeatcheckError):
             load_data(spec)
     assert len(load_data(".")) == 1
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ("images", ("images", "", "")),
-        ("images:x", ("", "images:x", "")),
-        ("some/path", ("", "some/path", "")),
-        ("folder", ("", "folder", "")),
-        ("folder:val", ("folder:", "val", "")),
-        ("squares:images", ("squares:images", "", "")),
-        ("squares:folder:val", ("squares:folder:", "val", "")),
-        ("squares:val", ("squares:", "val", "")),
-        ("eraser:m.tar.gz", ("eraser:", "m.tar.gz", "")),
-        ("eraser:m.tar.gz:val", ("eraser:", "m.tar.gz", ":val")),
-        ("eraser:c:m", ("eraser:", "c:m", "")),
-        ("tensor:x", ("", "tensor:x", "")),
-    ],
-)
-def test_the_path_in_a_spec(spec: str, expected: tuple[str, str, str]) -> None:
-    assert split_spec(spec) == expected and "".join(expected) == spec
-
-
-def test_new_sources_are_listed() -> None:
-    assert {"yolo", "eraser", "squares"} <= set(sources())

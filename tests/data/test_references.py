@@ -20,9 +20,14 @@ from heatcheck.run.task import context_of
 
 SIZE = (12, 9)
 MUTANTS = (
-    ("data/references.py", "np.where(y1 > y0, 1, -1)", "np.where(y1 > y0, 1, 1)"),
-    ("data/references.py", "math.ceil(stop - 0.5)", "math.ceil(stop + 0.5)"),
-    ("data/references.py", "if found != size:", "if False:"),
+    (
+        "data/references.py",
+        "np.where(y1 > y0, 1, -1)",
+        "np.where(y1 > y0, 1, 1)",
+        "test_a_polygon_of_joined_pieces_holds_the_pieces",
+    ),
+    ("data/references.py", "math.ceil(stop - 0.5)", "math.ceil(stop + 0.5)", "test_boxes_are_their_union"),
+    ("data/references.py", "if found != size:", "if False:", "test_what_is_no_region_is_refused"),
 )
 
 

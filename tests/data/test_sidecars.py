@@ -10,8 +10,18 @@ from heatcheck.core.types import HeatcheckError
 from heatcheck.data import load_data, region
 
 MUTANTS = (
-    ("data/sidecars.py", "labels.read(written)[0] == label", "labels.read(written)[0] != label"),
-    ("data/sidecars.py", "(sidecars if owned else ours).extend(found)", "ours.extend(found)"),
+    (
+        "data/sidecars.py",
+        "labels.read(written)[0] == label",
+        "labels.read(written)[0] != label",
+        "test_boxes_of_the_labelled_class",
+    ),
+    (
+        "data/sidecars.py",
+        "(sidecars if owned else ours).extend(found)",
+        "ours.extend(found)",
+        "test_masks_of_the_same_stem",
+    ),
 )
 
 

@@ -11,8 +11,13 @@ from heatcheck.data import load_data, region
 from heatcheck.data.squares import place
 
 MUTANTS = (
-    ("data/squares.py", "at % LATTICE * 328 // 100, at // LATTICE * 328 // 100", "at // LATTICE * 3, at % LATTICE * 3"),
-    ("data/squares.py", "if index >= marked:", "if index < marked:"),
+    (
+        "data/squares.py",
+        "at % LATTICE * 328 // 100, at // LATTICE * 328 // 100",
+        "at // LATTICE * 3, at % LATTICE * 3",
+        "test_places_are_the_papers",
+    ),
+    ("data/squares.py", "if index >= marked:", "if index < marked:", "test_half_of_the_pictures_carry_a_square"),
 )
 
 

@@ -11,9 +11,19 @@ from heatcheck.data import load_data, region
 from heatcheck.data.references import size_of
 
 MUTANTS = (
-    ("data/yolo.py", "main = max(sorted(areas), key=areas.__getitem__)", "main = min(sorted(areas))"),
-    ("data/yolo.py", "v * (height if i % 2 else width)", "v * (width if i % 2 else height)"),
-    ("data/yolo.py", "x - w / 2, y - h / 2, x + w / 2, y - h / 2", "x, y, x + w / 2, y - h / 2"),
+    (
+        "data/yolo.py",
+        "main = max(sorted(areas), key=areas.__getitem__)",
+        "main = min(sorted(areas))",
+        "test_boxes_and_polygons",
+    ),
+    ("data/yolo.py", "v * (height if i % 2 else width)", "v * (width if i % 2 else height)", "test_boxes_and_polygons"),
+    (
+        "data/yolo.py",
+        "x - w / 2, y - h / 2, x + w / 2, y - h / 2",
+        "x, y, x + w / 2, y - h / 2",
+        "test_boxes_and_polygons",
+    ),
 )
 
 

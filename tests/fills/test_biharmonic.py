@@ -13,8 +13,18 @@ from heatcheck.fills import biharmonic
 from heatcheck.testing import additive, toy_batch
 
 MUTANTS = (
-    ("fills/biharmonic.py", "np.where(hole[..., None], 0.0, planes(domain, x))", "planes(domain, x).round(1)"),
-    ("fills/imputation.py", "torch.from_numpy(values.T)", "torch.from_numpy(values.T.copy()).flip(1)"),
+    (
+        "fills/biharmonic.py",
+        "np.where(hole[..., None], 0.0, planes(domain, x))",
+        "planes(domain, x).round(1)",
+        "test_the_bilaplacian_vanishes_in_the_hole",
+    ),
+    (
+        "fills/imputation.py",
+        "torch.from_numpy(values.T)",
+        "torch.from_numpy(values.T.copy()).flip(1)",
+        "test_cubics_are_continued",
+    ),
 )
 
 TOY = additive((3, 16, 16))

@@ -10,8 +10,18 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.testing import additive, toy_batch
 
 MUTANTS = (
-    ("fills/dataset_mean.py", "low + colour * (high - low)", "colour * (high - low)"),
-    ("fills/dataset_mean.py", "[self.red, self.green, self.blue]", "[self.blue, self.green, self.red]"),
+    (
+        "fills/dataset_mean.py",
+        "low + colour * (high - low)",
+        "colour * (high - low)",
+        "test_other_normalisations_and_other_means",
+    ),
+    (
+        "fills/dataset_mean.py",
+        "[self.red, self.green, self.blue]",
+        "[self.blue, self.green, self.red]",
+        "test_other_normalisations_and_other_means",
+    ),
 )
 
 

@@ -16,9 +16,19 @@ from heatcheck.testing import linear, toy_batch
 from heatcheck.testing.watch import global_randomness
 
 MUTANTS = (
-    ("fills/diffusion.py", "np.where(hole, 255, 0)", "np.where(hole, 0, 255)"),
-    ("fills/diffusion.py", "manual_seed(self.seed)", "manual_seed(0)"),
-    ("fills/diffusion.py", "prompt=self.prompt,", 'prompt="",'),
+    (
+        "fills/diffusion.py",
+        "np.where(hole, 255, 0)",
+        "np.where(hole, 0, 255)",
+        "test_agrees_with_the_pipeline_called_by_hand",
+    ),
+    (
+        "fills/diffusion.py",
+        "manual_seed(self.seed)",
+        "manual_seed(0)",
+        "test_prompt_seed_and_guidance_decide_what_is_painted",
+    ),
+    ("fills/diffusion.py", "prompt=self.prompt,", 'prompt="",', "test_prompt_seed_and_guidance_decide_what_is_painted"),
 )
 MODEL = linear((3, 16, 24))
 

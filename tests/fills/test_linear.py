@@ -16,11 +16,21 @@ from heatcheck.fills.linear import dissected, neighbour_means
 from heatcheck.testing import additive, probe_for, toy_batch
 
 MUTANTS = (
-    ("fills/linear.py", "BESIDE, ACROSS = 1 / 6, 1 / 12", "BESIDE, ACROSS = 1 / 8, 1 / 8"),
-    ("fills/linear.py", "weight[gone], -BESIDE", "1.0, -BESIDE"),
-    ("fills/linear.py", 'pixels + full["noise"]', 'pixels - full["noise"]'),
-    ("fills/linear.py", "~keep & keep.any(1, keepdim=True)", "~keep"),
-    ("fills/imputation.py", "painted[i] = nothing[i]", "pass"),
+    (
+        "fills/linear.py",
+        "BESIDE, ACROSS = 1 / 6, 1 / 12",
+        "BESIDE, ACROSS = 1 / 8, 1 / 8",
+        "test_agrees_with_the_definition",
+    ),
+    ("fills/linear.py", "weight[gone], -BESIDE", "1.0, -BESIDE", "test_agrees_with_the_definition"),
+    (
+        "fills/linear.py",
+        'pixels + full["noise"]',
+        'pixels - full["noise"]',
+        "test_noise_has_its_deviation_in_colours_and_is_one_draw_per_sample",
+    ),
+    ("fills/linear.py", "~keep & keep.any(1, keepdim=True)", "~keep", "test_nothing_and_everything_deleted"),
+    ("fills/imputation.py", "painted[i] = nothing[i]", "pass", "test_nothing_and_everything_deleted"),
 )
 
 TOY = additive((3, 16, 16))

@@ -11,7 +11,9 @@ from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.painting import PAINTINGS
 from heatcheck.testing import additive, toy_batch
 
-MUTANTS = (("fills/migan.py", "np.where(hole, 0, 255)", "np.where(hole, 255, 0)"),)
+MUTANTS = (
+    ("fills/migan.py", "np.where(hole, 0, 255)", "np.where(hole, 255, 0)", "test_holes_are_where_the_mask_is_zero"),
+)
 MODEL = additive((3, 16, 16))
 
 # -- a tiny ONNX file, written by hand ---------------------------------------------------------------------------

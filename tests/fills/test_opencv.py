@@ -16,10 +16,25 @@ from heatcheck.testing import additive, toy_batch
 cv2 = pytest.importorskip("cv2")
 
 MUTANTS = (
-    ("fills/opencv.py", "low + painted[hole] / 255 * (high - low)", "low + painted[hole] / 256 * (high - low)"),
-    ("fills/opencv.py", "min(hole.shape) / 224", "1.0"),
-    ("fills/opencv.py", 'flag: ClassVar[str] = "INPAINT_TELEA"', 'flag: ClassVar[str] = "INPAINT_NS"'),
-    ("fills/opencv.py", 'flag: ClassVar[str] = "INPAINT_NS"', 'flag: ClassVar[str] = "INPAINT_TELEA"'),
+    (
+        "fills/opencv.py",
+        "low + painted[hole] / 255 * (high - low)",
+        "low + painted[hole] / 256 * (high - low)",
+        "test_the_hole_holds_the_bytes_of_opencv",
+    ),
+    ("fills/opencv.py", "min(hole.shape) / 224", "1.0", "test_the_radius_grows_with_the_picture"),
+    (
+        "fills/opencv.py",
+        'flag: ClassVar[str] = "INPAINT_TELEA"',
+        'flag: ClassVar[str] = "INPAINT_NS"',
+        "test_the_hole_holds_the_bytes_of_opencv",
+    ),
+    (
+        "fills/opencv.py",
+        'flag: ClassVar[str] = "INPAINT_NS"',
+        'flag: ClassVar[str] = "INPAINT_TELEA"',
+        "test_the_hole_holds_the_bytes_of_opencv",
+    ),
 )
 
 FLAGS = {"telea": cv2.INPAINT_TELEA, "navier_stokes": cv2.INPAINT_NS}

@@ -17,10 +17,25 @@ from heatcheck.fills.painting import PAINTINGS, Painter, Paintings, covered
 from heatcheck.testing import additive, probe_for, toy_batch
 
 MUTANTS = (
-    ("fills/painting.py", "torch.where(kept, pixels, back)", "back"),
-    ("fills/painting.py", "return np.ascontiguousarray(rgb[y, x])", "return rgb.copy()"),
-    ("fills/painting.py", "key.update(np.packbits(hole).tobytes() + seen.tobytes())", "key.update(seen.tobytes())"),
-    ("fills/painting.py", "and raw[:_CHECK] == _checksum(data)", ""),
+    (
+        "fills/painting.py",
+        "torch.where(kept, pixels, back)",
+        "back",
+        "test_kept_pixels_stay_and_holes_hold_what_was_painted",
+    ),
+    (
+        "fills/painting.py",
+        "return np.ascontiguousarray(rgb[y, x])",
+        "return rgb.copy()",
+        "test_covering_takes_the_nearest_kept_colour",
+    ),
+    (
+        "fills/painting.py",
+        "key.update(np.packbits(hole).tobytes() + seen.tobytes())",
+        "key.update(seen.tobytes())",
+        "test_another_hole_in_the_same_colours_is_another_painting",
+    ),
+    ("fills/painting.py", "and raw[:_CHECK] == _checksum(data)", "", "test_damaged_files_are_painted_again"),
 )
 MODEL = additive((3, 16, 16))
 calls = []

@@ -31,7 +31,7 @@ WORDS = (
 
 
 class Net(nn.Module):
-    """A small convolutional classifier of one's own."""
+    """A small convolutional classifier, as a user would write one."""
 
     def __init__(self, classes=3, scale=1.0):
         super().__init__()

@@ -14,7 +14,7 @@ from torch import nn
 import heatcheck as hc
 from heatcheck.core.types import HeatcheckError
 from heatcheck.models import catalogue
-from heatcheck.models.architectures import published
+from heatcheck.models.architectures import bagnet, bcos, fixup, xvgg
 from heatcheck.models.architectures.bagnet import BagNet, Block, bagnet9, bagnet17, bagnet33
 from heatcheck.models.architectures.bcos import (
     AddInverse,
@@ -28,11 +28,11 @@ from heatcheck.models.architectures.bcos import (
     explanation_mode,
 )
 from heatcheck.models.architectures.fixup import FixupResNet, XResNet
-from heatcheck.models.architectures.published import PUBLISHED
 from heatcheck.models.architectures.xvgg import XVgg
 from heatcheck.models.load import load_model
 from heatcheck.testing.models import fill_weights
 
+PUBLISHED = {**bagnet.PUBLISHED, **bcos.PUBLISHED, **fixup.PUBLISHED, **xvgg.PUBLISHED}
 FIXTURES = Path(__file__).parent / "fixtures"
 """Names and shapes of the authors' own state dicts, in their order."""
 
@@ -66,7 +66,7 @@ def test_tensors_are_named_shaped_and_ordered_as_the_authors_have_them(id):
 
 
 def test_every_network_is_listed():
-    listed = {id for id, s in catalogue.models().items() if s.loader == "architectures.published:published"}
+    listed = {id for id, s in catalogue.models().items() if s.form == f"{id}@WEIGHTS"}
     assert listed == set(PUBLISHED) == {path.stem for path in FIXTURES.glob("*.json")}
 
 
@@ -307,7 +307,7 @@ def test_what_the_package_lacks_is_told(package, monkeypatch):
         load_model("bcos:standard_tiny_vit")
     with pytest.raises(HeatcheckError, match="bcos:tiny_vit needs its weights: get them from https"):
         load_model("bcos:tiny_vit")
-    monkeypatch.setattr(published.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(bcos.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(HeatcheckError, match="pip install bcos"):
         load_model("bcos:tiny_vit@w.pth")
 

@@ -15,7 +15,7 @@ from heatcheck.models import embedded
 from heatcheck.models.load import load_model
 from heatcheck.models.vision_shim import load_transformers
 from heatcheck.models.weights import load_weights
-from heatcheck.training import text
+from heatcheck.training import defaults, text
 
 
 @pytest.fixture
@@ -130,11 +130,11 @@ def test_the_old_networks_know_imagenet(shared, spec, file, least):
 @pytest.mark.slow
 def test_the_text_default_is_trained_once_and_right(cache, monkeypatch):
     before = torch.get_rng_state()
-    model = load_model("minilm_sentiment")
+    model = defaults.load_model("minilm_sentiment")
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 1
-    monkeypatch.setattr(text, "train_sentiment", lambda *_: pytest.fail("trained again"))
-    assert load_model("minilm_sentiment").identity == model.identity
+    monkeypatch.setattr(defaults, "train_sentiment", lambda *_: pytest.fail("trained again"))
+    assert defaults.load_model("minilm_sentiment").identity == model.identity
     held_out = corpus(200, seed=5, split="test")
     with torch.inference_mode():
         right = sum(int(model.logits(model.encode(s)).argmax()) == s.label for s in held_out)
@@ -143,11 +143,15 @@ def test_the_text_default_is_trained_once_and_right(cache, monkeypatch):
 
 
 def test_another_recipe_is_another_folder(cache, monkeypatch):
-    monkeypatch.setattr(text, "train_sentiment", lambda backbone, folder: (folder / "done").touch())
-    first = embedded.sentiment_folder()
+    def train(backbone, folder):
+        (folder / "done").touch()
+
+    with pytest.raises(HeatcheckError, match="minilm_sentiment is not trained yet"):
+        embedded.sentiment_folder()
+    first = embedded.sentiment_folder(train)
     assert embedded.sentiment_folder() == first
-    monkeypatch.setattr(text, "RECIPE", text.RECIPE + 1)
-    assert embedded.sentiment_folder() != first
+    monkeypatch.setattr(embedded, "SENTIMENT_RECIPE", embedded.SENTIMENT_RECIPE + 1)
+    assert embedded.sentiment_folder(train) != first
 
 
 class TestTraining:
@@ -170,7 +174,7 @@ class TestTraining:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             transformers.BertModel(config).save_pretrained(folder)
-        monkeypatch.setattr(text, "REVIEWS", 64)
+        monkeypatch.setattr(text, "SENTIMENT_REVIEWS", 64)
         monkeypatch.setattr(text, "HELD_OUT", 32)
         return folder
 

@@ -13,7 +13,7 @@ from heatcheck.core.types import HeatcheckError, Inputs, Modality
 from heatcheck.models import catalogue, hubs
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import Request
+from heatcheck.models.request import Request
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
 
 from .conftest import Net
@@ -31,7 +31,7 @@ def seeded(make, **facts):
         return make(**facts).eval()
 
 
-def test_an_explained_is_returned_as_it_is(net):
+def test_a_model_is_returned_as_it_is(net):
     model = load_model(net)
     assert load_model(model) is model
 
@@ -49,7 +49,7 @@ def test_a_timm_module_brings_its_preprocessing(picture):
     assert model.encode(picture)["pixels"].shape == (1, 3, 160, 160)
 
 
-def test_a_checkpoint_for_a_module_of_ones_own(net, tmp_path):
+def test_a_checkpoint_for_a_users_module(net, tmp_path):
     save_file(net.state_dict(), tmp_path / "net.safetensors")
     blank = Net()
     before = blank.head.weight.clone()
@@ -164,7 +164,7 @@ def test_remote_code_is_never_run(tmp_path):
         (3, "model=3 is a int"),
     ],
 )
-def test_what_cannot_be_had_is_told(spec, message):
+def test_what_cannot_be_loaded_raises_an_error_that_says_why(spec, message):
     with pytest.raises(HeatcheckError, match=message):
         load_model(spec)
 
@@ -209,15 +209,24 @@ def test_the_real_old_networks(shared, picture):
         assert model.dtype == torch.float32
 
 
-def test_the_table_matches_the_loaders():
+def test_every_declaration_belongs_to_a_loader():
     for id, source in catalogue.models().items():
-        module, function = source.loader.split(":")
-        loader = getattr(__import__(f"heatcheck.models.{module}", fromlist=[function]), function)
-        assert callable(loader)
+        assert callable(source.load())
         assert source.form.startswith(id)
         assert set(source.record()) == {"id", "form", "modality", "about", "install", "licence"}
         assert all(source.record().values())
-    assert catalogue.FAMILIES == ("bcos", "timm", "torchvision", "hf")
+    assert [id for id, source in catalogue.models().items() if source.is_family] == [
+        "bcos",
+        "timm",
+        "torchvision",
+        "hf",
+    ]
+
+
+@pytest.mark.parametrize(("modality", "id"), [("image", "efficientnet_lite0"), ("text", "minilm_sentiment")])
+def test_each_modality_has_one_default(modality, id):
+    assert [s.id for s in catalogue.models().values() if s.default and s.modality == modality] == [id]
+    assert catalogue.default_model(modality) == id
 
 
 def test_listing_models_imports_no_torch():

@@ -1,4 +1,4 @@
-"""Preprocessing, held to what timm, torchvision and transformers do themselves."""
+"""Preprocessing, compared with that of timm, torchvision and transformers."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,14 @@ MUTANTS = (
         "models/vision.py",
         'known["mask"] if "mask" in known else known["boxes"]',
         'known.get("boxes", known.get("mask"))',
+        "test_a_mask_counts_more_than_boxes_and_what_the_crop_misses_is_empty",
     ),
-    ("models/vision.py", "return self._preprocess.mask(whole)", "return self._preprocess.mask(whole).flip(1)"),
+    (
+        "models/vision.py",
+        "return self._preprocess.mask(whole)",
+        "return self._preprocess.mask(whole).flip(1)",
+        "test_boxes_and_parts_follow_the_picture_as_masks_do",
+    ),
 )
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 

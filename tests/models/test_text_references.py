@@ -8,8 +8,13 @@ from heatcheck.models.load import load_model
 from .conftest import say
 
 MUTANTS = (
-    ("models/text.py", 'max(length, x["ids"].shape[1])', "length"),
-    ("models/text.py", "[seen(spans) for spans in parts.values()]", "[~seen(spans) for spans in parts.values()]"),
+    ("models/text.py", 'max(length, x["ids"].shape[1])', "length", "test_texts_without_a_part_are_as_long_as_the_text"),
+    (
+        "models/text.py",
+        "[seen(spans) for spans in parts.values()]",
+        "[~seen(spans) for spans in parts.values()]",
+        "test_parts_are_masks_over_tokens",
+    ),
 )
 TEXT = "The film was good. It is bad!"
 

@@ -85,10 +85,10 @@ def test_names_and_shapes_that_do_not_fit_are_told(net):
     state = net.state_dict()
     state["head.weight"] = torch.zeros(5, 4)
     state["neck.weight"] = state.pop("conv.bias")
-    with pytest.raises(HeatcheckError) as told:
+    with pytest.raises(HeatcheckError) as caught:
         fill_network(net, state, "a.pt")
     for part in ("missing conv.bias", "unknown neck.weight", "head.weight is (5, 4), not (3, 4)"):
-        assert part in str(told.value)
+        assert part in str(caught.value)
 
 
 def test_half_precision_fills_a_single_precision_network(net):

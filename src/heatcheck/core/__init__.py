@@ -1,1 +1,1 @@
-"""Nouns and tools that know nobody else in the house."""
+"""Types and tools that import nothing else of heatcheck."""

@@ -2,7 +2,7 @@
 
 A component is a class under `methods/`, `metrics/` or `fills/` with the decorator of its kind, whose arguments are
 literals. Reading them from the syntax tree keeps `heatcheck list` quick and makes a new file enough to add one.
-Units of one's own join when their module is imported.
+User-defined components join when their module is imported.
 """
 
 import ast
@@ -31,7 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 FAMILIES = ("gradient", "relevance", "cam", "attention", "perturbation", "intrinsic", "own", "control")
-"""Kinds of methods, in the order of lists; those of one's own are `own` where they say nothing."""
+"""Kinds of methods, in the order of lists; user-defined ones are `own` unless they declare a family."""
 METRIC_FAMILIES = ("curve", "deletion", "imputation", "reference", "sanity", "form", "composite", "own")
 """Kinds of metrics, likewise."""
 
@@ -119,9 +119,12 @@ def _decorator_defaults(kind: str, base: ast.Module) -> dict[str, Any]:
 def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
     """What a module calls by name: its literals in capitals."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        name = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if isinstance(name, ast.Name) and name.id.isupper():
             try:
-                yield node.targets[0].id, ast.literal_eval(node.value)
+                yield name.id, ast.literal_eval(node.value)
             except ValueError:
                 continue
 
@@ -138,7 +141,7 @@ def _entry(
         return None
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
-            facts = {**defaults, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}}
+            facts = {**defaults, **_declared(call, constants)}
             fields = _fields(node, classes)
             params = {name: ast.unparse(f.value) for name, f in fields.items() if f.value is not None}
             types = {name: ast.unparse(f.annotation) for name, f in fields.items()}
@@ -148,6 +151,17 @@ def _entry(
             id = ast.literal_eval(call.args[0])
             return Entry(kind, id, module, node.name, facts, doc, params, types=types, choices=choices)
     return None
+
+
+def _declared(call: ast.Call, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a decorator: literals, and `**NAME` for a named constant that several components share."""
+    found: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            found[keyword.arg] = ast.literal_eval(keyword.value)
+        elif isinstance(keyword.value, ast.Name):
+            found.update(constants[keyword.value.id])
+    return found
 
 
 def _choices(
@@ -219,18 +233,18 @@ def unit_roles() -> dict[str, dict[str, Any]]:
 
 
 def entries(kind: str) -> dict[str, Entry]:
-    """All units of a kind by id, shipped ones and one's own."""
+    """All components of a kind by id, shipped and user-defined."""
     own = {i: e for (k, i), e in _own.items() if k == kind}
     return {**_shipped(kind), **own}
 
 
 def register(entry: Entry) -> None:
-    """Add a component of one's own; an id can be taken again only by the same module."""
+    """Add a user-defined component; an id can be declared again only by the same module."""
     if entry.id in _shipped(entry.kind):
         raise SpecError(f"a {entry.kind} called {entry.id!r} already exists in heatcheck; choose another id")
-    held = _own.get((entry.kind, entry.id))
-    if held is not None and held.module != entry.module:
-        raise SpecError(f"{entry.kind} {entry.id!r} is already defined in {held.module}; choose another id")
+    earlier = _own.get((entry.kind, entry.id))
+    if earlier is not None and earlier.module != entry.module:
+        raise SpecError(f"{entry.kind} {entry.id!r} is already defined in {earlier.module}; choose another id")
     _own[entry.kind, entry.id] = entry
 
 

@@ -13,13 +13,3 @@ def canonical(value: Any) -> str:
 def digest(value: Any) -> str:
     """SHA-256 of a value's canonical JSON, as hex."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def map_key(*, model: str, sample: str, target: int, method: dict[str, Any], seed: int) -> str:
-    """The key of one attribution map."""
-    return digest({"model": model, "sample": sample, "target": target, "method": method, "seed": seed})
-
-
-def score_key(*, map: str, metric: dict[str, Any], reference: str, label: int | None) -> str:
-    """The key of one score: the map, the metric, and what the metric compares with."""
-    return digest({"map": map, "metric": metric, "reference": reference, "label": label})

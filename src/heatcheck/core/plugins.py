@@ -1,4 +1,4 @@
-"""Units of one's own, from files that a user names."""
+"""User-defined methods, metrics and fills, from Python files that a user names."""
 
 import hashlib
 import importlib.util

@@ -102,7 +102,7 @@ class Bar:
 
 
 def choose(how: "str | Progress") -> Progress:
-    """`auto` (a bar on a terminal, lines elsewhere), `bar`, `lines`, `none`, or an object of one's own."""
+    """`auto` (a bar on a terminal, lines elsewhere), `bar`, `lines`, `none`, or an object with the same methods."""
     if not isinstance(how, str):
         return how
     if how == "auto":

@@ -1,4 +1,4 @@
-"""The one way to write a unit with parameters, everywhere: `smoothgrad(of=input_x_gradient, samples=8)`."""
+"""How a component is written with its parameters, everywhere: `smoothgrad(of=input_x_gradient, samples=8)`."""
 
 import difflib
 import json
@@ -16,7 +16,7 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 
 class SpecError(ValueError):
-    """A unit that is written in a way that cannot be read."""
+    """Something written in a way that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def write(value: Any) -> str:
 
 
 def _plain(text: str) -> bool:
-    """Whether a word, a number used as a name, or a unit can be written as it is."""
+    """Whether a word, a number used as a name, or a component can be written as it is."""
     try:
         tokens = _tokens(text)
         read, rest = _value(tokens, text)
@@ -72,7 +72,7 @@ def parse(text: str) -> Spec:
 
 
 def split(text: str) -> list[str]:
-    """Cut a comma-separated list of units at its outer commas."""
+    """Split a comma-separated list of specs at its outer commas."""
     parts, depth, start = [], 0, 0
     unquoted = re.sub(_TEXT, lambda quoted: "_" * len(quoted[0]), text)
     for i, c in enumerate(unquoted):
@@ -96,7 +96,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 def _spec(tokens: list[tuple[str, str]], text: str) -> tuple[Spec, list[tuple[str, str]]]:
     if not tokens or tokens[0][0] != "name":
-        raise SpecError(f"{text!r}: expected the id of a unit; write id(key=value, …)")
+        raise SpecError(f"{text!r}: expected an id; write id(key=value, …)")
     name, tokens = tokens[0][1], tokens[1:]
     params: dict[str, Any] = {}
     if not tokens or tokens[0][1] != "(":

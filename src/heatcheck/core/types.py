@@ -1,4 +1,4 @@
-"""The nouns of the house: samples, inputs, batches, attributions, scores and random streams."""
+"""Samples, inputs, batches, attributions, scores and random streams."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,15 +22,11 @@ class Modality(StrEnum):
 
 
 class HeatcheckError(Exception):
-    """A mistake that its reader can mend; the message says what was given and what to try."""
+    """A mistake that the user can fix; the message says what was given and what to try."""
 
 
 class NotApplicable(HeatcheckError):
-    """This unit cannot work here, for the reason given; the cell becomes a reasoned skip."""
-
-
-class Undefined(HeatcheckError):
-    """A score that does not exist for this sample, for the reason given."""
+    """This component cannot work here, for the reason given; the cell becomes a skip with that reason."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ def digest_of_tensor(t: Tensor) -> str:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model eats: named tensors whose first axis is the batch. A domain knows what the names mean."""
+    """What a model takes: named tensors whose first axis is the batch. A domain knows what the names mean."""
 
     tensors: Mapping[str, Tensor]
 
@@ -120,7 +116,7 @@ class Inputs:
 class Streams:
     """Random numbers that belong to a sample and a purpose, not to a position in a batch.
 
-    Units that name the same purpose share its draws, so equal orderings stay equal; order, neighbours,
+    Components that name the same purpose share its draws, so equal orderings stay equal; order, neighbours,
     workers and resumption cannot change them.
     """
 
@@ -137,12 +133,12 @@ class Streams:
         return torch.stack([make(self.generator(i, purpose)) for i in range(len(self.digests))])
 
     def derive(self, *names: str) -> "Streams":
-        """The same samples with draws of their own: one name for all of them, or one for each."""
+        """Streams with other draws for the same samples: one name for all of them, or one for each."""
         each = names * len(self.digests) if len(names) == 1 else names
         return replace(self, digests=tuple(f"{d}|{name}" for d, name in zip(self.digests, each, strict=True)))
 
     def shared(self) -> "Streams":
-        """Streams that have forgotten their samples: all that were set apart alike draw alike."""
+        """Streams without their samples: those derived under the same name draw the same numbers."""
         return replace(self, digests=tuple(d.partition("|")[2] for d in self.digests))
 
     def take(self, rows: Iterable[int]) -> "Streams":

@@ -1,8 +1,8 @@
-"""Data: where samples come from. Listing what there is imports no torch; loading does."""
+"""Data sources and data sets. Listing the sources does not import torch; loading does."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from heatcheck.core.sources import import_attribute
 from heatcheck.data.catalogue import DataSource, sources
 
 if TYPE_CHECKING:
@@ -39,4 +39,4 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return import_attribute(f"{__name__}.{_LAZY[name]}", name)

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions, distinct
 from heatcheck.data.folders import with_references
@@ -21,6 +22,16 @@ _PHOTOGRAPHS = (
 )
 
 
+@source(
+    "images",
+    form="images",
+    modality="image",
+    about="20 labelled ImageNet pictures and 8 unlabelled photographs, from installed packages, with boxes and parts",
+    licence="ImageNet's terms (imagenet_*); CC BY 2.0 (china, flower); the others as scikit-image states; boxes and parts Apache-2.0",
+    group="embedded",
+    position=1,
+    default=True,
+)
 def images(options: SourceOptions) -> Listing:
     """The embedded pictures: foolbox's ImageNet samples with their labels, photographs without.
 
@@ -50,6 +61,16 @@ def _imagenet_if_known() -> Labels:
         return Labels()
 
 
+@source(
+    "texts",
+    form="texts",
+    modality="text",
+    about="48 generated reviews, negative or positive, whose decisive words are known",
+    licence="Apache-2.0",
+    group="embedded",
+    position=1,
+    default=True,
+)
 def texts(options: SourceOptions) -> Listing:
     """The embedded texts: reviews of the sentiment corpus's test split, with their decisive words; every word is a part."""
     samples = [_with_words(sample) for sample in corpus(_TEXTS, seed=0, split="test")]

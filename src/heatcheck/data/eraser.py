@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
 from heatcheck.data.base import Listing, SourceOptions, distinct
-from heatcheck.data.catalogue import SPLITS
 from heatcheck.data.labels import Labels
 from heatcheck.data.places import kind_of, near_names
 from heatcheck.data.references import text_with
 from heatcheck.data.texts import text_sample
 
+SPLITS = ("test", "val", "train")
+"""Parts of a corpus, the first by default."""
 _LONGEST_FILE = 100_000_000
 _LARGEST_ARCHIVE = 1_000_000_000
 _MOST_MEMBERS = 500_000
@@ -30,6 +32,15 @@ class _Corpus:
     splits: Mapping[str, Sequence[str]]
 
 
+@source(
+    "eraser",
+    form="eraser:PATH[:SPLIT]",
+    modality="text",
+    about="texts with human rationales in ERASER's layout, a folder or a tar archive; splits test, val, train",
+    group="texts",
+    position=4,
+    splits=SPLITS,
+)
 def eraser(where: str, options: SourceOptions) -> Listing:
     """One split of a corpus whose documents are classified, such as ERASER's movie reviews.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
 from heatcheck.data import sidecars
 from heatcheck.data.base import Listing, SourceOptions, distinct
@@ -22,6 +23,14 @@ _SIDECARS = frozenset({"labels.csv", "classes.txt", *sidecars.FILES})
 _DEPTH = 8  # of nested folders; a link to a folder above ends here
 
 
+@source(
+    "folder",
+    form="folder:PATH",
+    modality="image",
+    about="a folder of pictures: flat, with a subfolder per class, or with a labels.csv; masks, boxes, parts",
+    group="images",
+    position=1,
+)
 def folder(where: str, options: SourceOptions) -> Listing:
     """A folder of pictures, flat or with a subfolder per class.
 
@@ -34,6 +43,16 @@ def folder(where: str, options: SourceOptions) -> Listing:
     return _listing(root, root, options, Labels.given(options.classes) if options.classes is not None else None)
 
 
+@source(
+    "imagenet",
+    form="imagenet:PATH",
+    modality="image",
+    about="ImageNet: val/nXXXXXXXX/*.JPEG, or pictures with a labels.csv (file, label, wnid, name)",
+    licence="ImageNet's terms of access",
+    group="images",
+    position=2,
+    recognises="is_imagenet",
+)
 def imagenet(where: str, options: SourceOptions) -> Listing:
     """ImageNet's validation pictures, in wnid folders (here or in `val/`) or beside a `labels.csv`."""
     root = existing(where, "folder")
@@ -49,6 +68,15 @@ def is_imagenet(root: Path) -> bool:
     return bool(names) and all(_WNID.fullmatch(name) for name in names)
 
 
+@source(
+    "files",
+    form="files:LIST.txt",
+    modality="image",
+    about="a list of pictures, one path per line, each with a label after a tab or comma if it is known",
+    group="images",
+    position=5,
+    suffixes=(".txt", ".lst"),
+)
 def files(where: str, options: SourceOptions) -> Listing:
     """A list of pictures: a path per line, relative to the list, then a tab or comma and the label, if known."""
     path = existing(where, "file")
@@ -172,7 +200,7 @@ def _misleading(groups: list[str]) -> list[str]:
 
 
 def _wrapped(pictures: tuple[PurePosixPath, ...], labels: Labels | None) -> int:
-    """How many folders only wrap all the pictures: lone ones that are no class."""
+    """How many outer folders hold all the pictures without being a class."""
     depth = 0
     while True:
         heads = {path.parts[depth] if len(path.parts) > depth + 1 else None for path in pictures}
@@ -215,7 +243,7 @@ def _with_table(name: str, root: Path, found: Found, rows: list[Mapping[str, str
 
 
 def _label_in(row: Mapping[str, str], labels: Labels) -> str | None:
-    """A row's label; where its index and its wnid name different classes, both, which reads as no class."""
+    """A row's label; where index and wnid disagree, a text with both, which is no class."""
     label, wnid = row.get("label"), row.get("wnid")
     if is_missing(label):
         return wnid

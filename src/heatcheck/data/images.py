@@ -1,4 +1,4 @@
-"""Pictures: from any common file to RGB, or a reason why not."""
+"""Decodes pictures of the common formats to RGB."""
 
 import hashlib
 import io

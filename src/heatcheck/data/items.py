@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of, digest_of_tensor
 from heatcheck.data.base import Listing, SourceOptions, distinct, numbered
 from heatcheck.data.images import SUFFIXES, picture_sample
@@ -31,8 +32,18 @@ _CONTENT_KEYS = (
     *TEXT_COLUMNS,
 )
 _LABEL_KEYS = (*LABEL_COLUMNS, "fine_label", "coarse_label")
+_NAMES = {Modality.IMAGE: "pictures", Modality.TEXT: "texts"}
+"""What a list of samples is called."""
 
 
+@source(
+    "tensor",
+    form="a torch Tensor, or (tensor, labels)",
+    modality="image or text",
+    about="inputs that are ready for the model: floats [n, c, h, w] or token ids [n, t]",
+    group="objects",
+    position=1,
+)
 def tensors(spec: Any, options: SourceOptions) -> Listing:
     """Inputs that are ready for the model: a batch, or a batch and its labels."""
     batch, labels = spec if isinstance(spec, tuple) else (spec, None)
@@ -47,6 +58,14 @@ def tensors(spec: Any, options: SourceOptions) -> Listing:
     return _listing("tensors", list(zip(batch, written, strict=True)), options)
 
 
+@source(
+    "sequence",
+    form="a list of texts, paths, pictures or (item, label) pairs",
+    modality="image or text",
+    about="samples held in memory; dicts may carry masks, boxes, parts or spans",
+    group="objects",
+    position=1,
+)
 def sequence(spec: Any, options: SourceOptions) -> Listing:
     """A list of texts, paths, PIL images, arrays or tensors, or of pairs of such a thing and its label.
 
@@ -64,14 +83,22 @@ def _listing(name: str, items: Sequence[Any], options: SourceOptions) -> Listing
     if as_paths or (contents and all(isinstance(c, Path) for c in contents)):
         names = distinct([str(content) for content in contents])
     return Listing(
-        name=name or ("pictures" if modality is Modality.IMAGE else "texts"),
+        name=name or _NAMES[modality],
         modality=modality,
         names=names,
-        make=lambda i: (_sample(names[i], contents[i], modality, _reference(items[i])), pairs[i][1]),
+        make=lambda i: (_SAMPLES[modality](names[i], contents[i], _reference(items[i])), pairs[i][1]),
         labels=Labels.of((label for _, label in pairs), options.classes),
     )
 
 
+@source(
+    "torch",
+    form="a torch Dataset",
+    modality="image or text",
+    about="items (picture | tensor | text, label), or dicts with such entries",
+    group="objects",
+    position=1,
+)
 def torch_dataset(spec: Any, options: SourceOptions) -> Listing:
     """A torch Dataset, or anything with items; one that cannot be read becomes a sample with a problem.
 
@@ -97,7 +124,7 @@ def _dataset_listing(name: str, length: int, get: Callable[[int], Any], options:
         except Exception as error:  # a user's code: one bad item must not cost the others
             problem = f"item {index} cannot be read: {type(error).__name__}: {error}"
             return Sample(names[index], digest_of("unreadable", names[index]), None, problem=problem), None
-        return _sample(names[index], content, modality, _reference(item)), label
+        return _SAMPLES[modality](names[index], content, _reference(item)), label
 
     return Listing(name=name, modality=modality, names=names, make=make, labels=Labels.given(options.classes))
 
@@ -161,14 +188,25 @@ def _modality_of_tensor(tensor: Tensor) -> Modality | None:
     return Modality.TEXT if tensor.ndim == 1 and integral else None
 
 
-def _sample(name: str, content: Any, modality: Modality, reference: Mapping[str, Any]) -> Sample:
-    if isinstance(content, Tensor):
-        sample = _tensor_sample(name, content, modality)
-    else:
-        sample = picture_sample(name, content) if modality is Modality.IMAGE else text_sample(name, content)
-    if modality is Modality.IMAGE:
-        return picture_with(sample, reference)
-    return text_with(sample, reference) if isinstance(content, str) else replace(sample, reference=reference)
+def _image(name: str, content: Any, reference: Mapping[str, Any]) -> Sample:
+    ready = isinstance(content, Tensor)
+    sample = _tensor_sample(name, content, Modality.IMAGE) if ready else picture_sample(name, content)
+    return picture_with(sample, reference)
+
+
+def _text(name: str, content: Any, reference: Mapping[str, Any]) -> Sample:
+    if isinstance(content, str):
+        return text_with(text_sample(name, content), reference)
+    ready = isinstance(content, Tensor)
+    sample = _tensor_sample(name, content, Modality.TEXT) if ready else text_sample(name, content)
+    return replace(sample, reference=reference)
+
+
+_SAMPLES: Mapping[Modality, Callable[[str, Any, Mapping[str, Any]], Sample]] = {
+    Modality.IMAGE: _image,
+    Modality.TEXT: _text,
+}
+"""What makes a sample of a content and its references."""
 
 
 def _tensor_sample(name: str, tensor: Tensor, modality: Modality) -> Sample:

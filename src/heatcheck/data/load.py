@@ -1,4 +1,4 @@
-"""From what a user writes to a data set."""
+"""Loads data: a spec, a path or an object becomes a data set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,16 +11,10 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset, LabelsArg, Listing, SourceOptions
 from heatcheck.data.catalogue import sources
-from heatcheck.data.folders import is_imagenet
 from heatcheck.data.images import SUFFIXES
 from heatcheck.data.labels import ClassesArg, Labels, read_lines
 from heatcheck.data.places import kind_of, near_names
 from heatcheck.data.tables import read_table
-from heatcheck.data.yolo import is_yolo
-
-_TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_PLACELESS = ("images", "texts")
-_OBJECTS = ("tensor", "sequence", "torch")
 
 
 def load_data(
@@ -39,9 +33,9 @@ def load_data(
     sample with a `problem`.
 
     Args:
-        spec: `images`, `texts`, `folder:PATH`, `imagenet:PATH`, `yolo:PATH`, `squares:SOURCE`, `files:LIST.txt`,
-            `csv:FILE`, `tsv:FILE`, `jsonl:FILE`, `eraser:PATH`, a path, a batch of inputs or (inputs, labels), a list of texts, paths, pictures or
-            (item, label) pairs, a torch Dataset, or a data set.
+        spec: a source that `heatcheck list data` shows, such as `images`, `folder:PATH` or `csv:FILE`; a path; a batch
+            of inputs or (inputs, labels); a list of texts, paths, pictures or (item, label) pairs; a torch Dataset; or
+            a data set.
         samples: how many to use; all if None. Nothing else is read.
         seed: which ones, at random; the first ones if None.
         labels: labels to use instead: in order, by sample name, or a CSV file with columns file and label.
@@ -70,12 +64,12 @@ def listing_of(spec: Any, options: SourceOptions) -> Listing:
     """What a spec, a path or an object holds, before any of it is read."""
     if not isinstance(spec, str | Path):
         return _from_object(spec, options)
-    known = sources()
     text = str(spec)
     id, colon, where = text.partition(":")
-    if isinstance(spec, str) and not colon and id in _PLACELESS:
+    source = sources().get(id) if isinstance(spec, str) else None
+    if source is not None and source.form == text:
         return _call(id, (), options)
-    if isinstance(spec, str) and colon and id in known and id not in (*_PLACELESS, *_OBJECTS):
+    if source is not None and colon and source.takes_place:
         return _call(id, (where,), options)
     path = Path(text).expanduser()
     if text.strip() and kind_of(path) is not None:
@@ -87,8 +81,9 @@ def listing_of(spec: Any, options: SourceOptions) -> Listing:
 
 def _call(id: str, place: tuple[Any, ...], options: SourceOptions) -> Listing:
     named = options.text_column is not None or options.label_column is not None
-    if named and id not in _TABLES.values():
-        raise HeatcheckError(f"text_column and label_column are for tables ({', '.join(_TABLES)}), not for {id!r} data")
+    if named and not sources()[id].columns:
+        tables = ", ".join(suffix for source in sources().values() if source.columns for suffix in source.suffixes)
+        raise HeatcheckError(f"text_column and label_column are for tables ({tables}), not for {id!r} data")
     listing: Listing = sources()[id].load()(*place, options)
     return listing
 
@@ -105,19 +100,19 @@ def _from_object(spec: Any, options: SourceOptions) -> Listing:
 
 
 def _guess(path: Path) -> str:
+    """The id of the source that reads a path."""
     if path.is_dir():
-        return "imagenet" if is_imagenet(path) else "yolo" if is_yolo(path) else "folder"
-    if path.suffix.lower() in _TABLES:
-        return _TABLES[path.suffix.lower()]
-    if path.suffix.lower() in (".txt", ".lst"):
-        return "files"
+        return next((id for id, source in sources().items() if source.fits(path)), "folder")
+    for id, source in sources().items():
+        if path.suffix.lower() in source.suffixes:
+            return id
     raise HeatcheckError(
         f"data={str(path)!r}: cannot tell what a {path.suffix or 'nameless'} file holds; {_accepted()}"
     )
 
 
 def _unknown(text: str, id: str) -> str:
-    kinds = [name for name in sources() if name not in _OBJECTS]
+    kinds = [id for id, source in sources().items() if source.has_spec]
     near = suggest(id, kinds)
     hint = near if "did you mean" in near else near_names(Path(text).expanduser())
     return f"data={text!r} is neither a data source nor an existing path{hint}; {_accepted()}"

@@ -12,7 +12,7 @@ def package_folder(package: str, inside: str, install: str) -> Path:
     Args:
         package: the name it is imported by.
         inside: the folder within it.
-        install: what pip is told to install it.
+        install: the arguments of `pip install` that install it.
     """
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec is not None else None

@@ -1,4 +1,4 @@
-"""What a right map would show: regions of pictures and spans of texts, as people bring them."""
+"""References, what a right map would show: regions of pictures and spans of texts, as users give them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ def _pixels(start: float, stop: float) -> slice:
 
 
 def _polygons(polygons: Iterable[Sequence[float]], size: Size) -> np.ndarray:
-    """The pixels whose centre a polygon goes around, as edges crossed upwards and downwards on the way there tell.
+    """The pixels whose centres lie inside a polygon, by the nonzero winding rule.
 
     So a polygon that joins several pieces of an object by a line there and back holds just these pieces.
     """
@@ -152,7 +152,7 @@ def picture_with(sample: Sample, reference: Mapping[str, Any]) -> Sample:
 
 
 def _as_paths(value: Any) -> Any:
-    """Texts as the paths they mean, so that what lies there counts, not what it is called."""
+    """Strings as paths, so that the content of a file counts and not its name."""
     if isinstance(value, str):
         return Path(value)
     return {k: _as_paths(v) for k, v in value.items()} if isinstance(value, Mapping) else value

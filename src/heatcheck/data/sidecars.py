@@ -65,7 +65,7 @@ def _belongs(written: str | None, label: int | None, labels: Labels | None) -> b
 
 
 def beside(roots: Sequence[Path], names: Sequence[str]) -> Sidecars:
-    """What lies in the first of these folders that has it, for these pictures.
+    """The sidecars of these pictures; each kind is read from the first folder that has it.
 
     Raises:
         HeatcheckError: a table lacks columns, names an unknown picture, or has a box that is none.
@@ -93,7 +93,7 @@ def beside(roots: Sequence[Path], names: Sequence[str]) -> Sidecars:
 
 
 def split(paths: Iterable[PurePosixPath]) -> tuple[list[PurePosixPath], list[PurePosixPath]]:
-    """A folder's pictures, and those among them that are sidecars: in a folder of that name, called as a picture is."""
+    """A folder's pictures, and its sidecars: files in a folder such as `masks/` that are named after a picture."""
     ours: list[PurePosixPath] = []
     inside: dict[str, list[PurePosixPath]] = {}
     for path in paths:
@@ -117,7 +117,7 @@ def _owner(kind: str, path: PurePosixPath) -> str:
 
 
 class _Names:
-    """Pictures by their names, by the ends of their paths and by these without a suffix, where only one is called so."""
+    """Pictures by name, by the ends of their paths and by these without a suffix, where that is unique."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = list(names)

@@ -1,14 +1,16 @@
-"""Pictures of which half carry a yellow square: a task whose ground truth is drawn."""
+"""Pictures of which half carry a yellow square, whose place is the ground truth."""
 
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions
 from heatcheck.data.images import decode_image, picture_sample
 from heatcheck.data.labels import Labels
+from heatcheck.data.load import listing_of
 from heatcheck.data.references import picture_with
 
 CLASSES = ("plain", "square")
@@ -16,6 +18,15 @@ SIDE, SQUARE, LATTICE = 224, 60, 50
 YELLOW = (255, 255, 0)
 
 
+@source(
+    "squares",
+    form="squares:SOURCE",
+    modality="image",
+    about="pictures of another source, the first half with a yellow square whose place is known (M4's SynScore)",
+    licence="the source's",
+    group="images",
+    position=4,
+)
 def squares(where: str, options: SourceOptions) -> Listing:
     """M4's pictures with a synthetic ground truth, made from any source of pictures.
 
@@ -28,15 +39,13 @@ def squares(where: str, options: SourceOptions) -> Listing:
         where: the source, such as `images` or `folder:PATH`.
         options: what else a user says.
     """
-    from heatcheck.data.load import listing_of
-
-    source = listing_of(where, SourceOptions())
-    if source.modality is not Modality.IMAGE:
-        raise HeatcheckError(f"squares:{where} needs pictures; {where!r} holds {source.modality}s")
-    marked = (len(source.names) + 1) // 2
+    plain = listing_of(where, SourceOptions())
+    if plain.modality is not Modality.IMAGE:
+        raise HeatcheckError(f"squares:{where} needs pictures; {where!r} holds {plain.modality}s")
+    marked = (len(plain.names) + 1) // 2
 
     def make(index: int) -> tuple[Sample, Any]:
-        sample, _ = source.make(index)
+        sample, _ = plain.make(index)
         if sample.problem is not None:
             return sample, None
         try:
@@ -51,12 +60,12 @@ def squares(where: str, options: SourceOptions) -> Listing:
         return picture_with(picture_sample(sample.name, picture), {"boxes": [box]}), 1
 
     return Listing(
-        name=f"squares-{source.name}",
+        name=f"squares-{plain.name}",
         modality=Modality.IMAGE,
-        names=source.names,
+        names=plain.names,
         make=make,
         labels=Labels.given(CLASSES if options.classes is None else options.classes),
-        notes=source.notes,
+        notes=plain.notes,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions, numbered
 from heatcheck.data.labels import Labels, as_index, is_missing
@@ -39,12 +40,32 @@ class Row:
     problem: str | None = None
 
 
+@source(
+    "csv",
+    form="csv:FILE",
+    modality="text",
+    about="texts in a comma-separated table",
+    group="texts",
+    position=1,
+    suffixes=(".csv",),
+    columns=True,
+)
 def csv_table(where: str, options: SourceOptions) -> Listing:
     """Texts in a comma-separated file, with or without a header."""
     path = existing(where, "file")
     return _listing(path, read_table(path, ",", header=_named(options)), options)
 
 
+@source(
+    "tsv",
+    form="tsv:FILE",
+    modality="text",
+    about="texts in a tab-separated table, such as SST-2",
+    group="texts",
+    position=2,
+    suffixes=(".tsv",),
+    columns=True,
+)
 def tsv_table(where: str, options: SourceOptions) -> Listing:
     """Texts in a tab-separated file, with or without a header.
 
@@ -54,6 +75,16 @@ def tsv_table(where: str, options: SourceOptions) -> Listing:
     return _listing(path, read_table(path, "\t", header=_named(options)), options)
 
 
+@source(
+    "jsonl",
+    form="jsonl:FILE",
+    modality="text",
+    about="texts as JSON objects, one per line; they may have spans and parts",
+    group="texts",
+    position=3,
+    suffixes=(".jsonl", ".ndjson"),
+    columns=True,
+)
 def jsonl_table(where: str, options: SourceOptions) -> Listing:
     """Texts as JSON objects, one per line.
 
@@ -174,7 +205,7 @@ def _listing(path: Path, rows: Sequence[Row], options: SourceOptions) -> Listing
 
 
 def _reference(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object's spans and parts; in a table such cells are but texts."""
+    """A JSON object's spans and parts; the cells of a table are plain texts."""
     return {kind: cells[kind] for kind in ("spans", "parts", "without") if isinstance(cells.get(kind), list | dict)}
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions
 from heatcheck.data.folders import search
@@ -36,6 +37,15 @@ class _Object:
         return [v * (height if i % 2 else width) for i, v in enumerate(self.corners)]
 
 
+@source(
+    "yolo",
+    form="yolo:PATH",
+    modality="image",
+    about="pictures with YOLO boxes or polygons, such as COCO's: masks of the main class, every class a part",
+    group="images",
+    position=3,
+    recognises="is_yolo",
+)
 def yolo(where: str, options: SourceOptions) -> Listing:
     """Pictures in `images/` with a text file each in `labels/` or `polygons/`, or beside it: a line per object.
 

@@ -1,4 +1,4 @@
-"""What a method or metric must know about its inputs: six questions, answered once per modality."""
+"""What methods and metrics need of their inputs: six operations, implemented once per modality."""
 
 import re
 from abc import ABC, abstractmethod
@@ -142,7 +142,7 @@ def parse_units(name: str) -> tuple[str, int | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain(ABC):
-    """The six questions: leaf, reduce, units, delete, windows, layout."""
+    """The six operations: leaf, reduce, units, delete, windows, layout."""
 
     modality: ClassVar[Modality]
     roles: ClassVar[Mapping[str, str]]
@@ -212,7 +212,7 @@ class Domain(ABC):
         """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and `special`."""
 
     def spelled(self, x: Inputs) -> list[tuple[str, ...]]:
-        """What the sites of each input are called; nothing where their place says it all.
+        """The names of each input's sites, such as its tokens; empty where positions are enough.
 
         Two models' maps of a sample lie on the same sites only where this agrees.
         """

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar, final
 from heatcheck.core import catalogue
 from heatcheck.core.catalogue import CHOICES, NESTED
 from heatcheck.core.spec import Spec, SpecError
-from heatcheck.core.types import NotApplicable
+from heatcheck.core.types import Modality, NotApplicable
 from heatcheck.domain.base import Domain
 
 
@@ -62,12 +62,12 @@ class Component:
 
     def applies_to(self, domain: Domain) -> None:
         """Raise NotApplicable, with the reason, where this component cannot work on the domain."""
-        on = self.facts.get("on", ("image", "text"))
+        on = self.facts.get("on", tuple(Modality))
         if domain.modality not in on:
             raise NotApplicable(f"{self.id} is defined for {' and '.join(on)}, not for {domain.modality}")
 
     def resolve(self, domain: Domain) -> Self:
-        """The same component with `auto` fills and component roles replaced by what they mean on this domain."""
+        """The same component with `auto` fills and unit roles replaced by what they mean on this domain."""
         self.applies_to(domain)
         changes: dict[str, Any] = {}
         for name, value in self.params().items():
@@ -91,7 +91,7 @@ class Component:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """What decides this component's results: id, version and every parameter, nested units included."""
+        """What decides this component's results: id, version and every parameter, nested components included."""
         params: dict[str, Any] = {}
         for name, value in self.params().items():
             nested = name in NESTED and value != "auto"
@@ -103,7 +103,7 @@ T = TypeVar("T", bound=type)
 
 
 def declare(kind: str, id: str, version: int, facts: Mapping[str, Any]) -> Callable[[T], T]:
-    """The decorator behind `@method`, `@metric` and `@fill`: names a class and files it."""
+    """The decorator behind `@method`, `@metric` and `@fill`: sets a class's id, version and facts, and registers it."""
 
     def decorate(cls: T) -> T:
         cls.id, cls.kind, cls.version, cls.facts = id, kind, version, dict(facts)  # type: ignore[attr-defined]

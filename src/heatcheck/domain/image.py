@@ -173,7 +173,7 @@ class ImageDomain(Domain):
 
 
 def enlarged(values: Float[Tensor, "b h w"], n: int) -> Float[Tensor, "b n w"]:
-    """Rows interpolated to `n` as `F.interpolate` does, but exactly: between equal values there is no other."""
+    """Rows interpolated to `n` as `F.interpolate` does, but exactly: between equal values it gives that value."""
     h = values.shape[1]
     at = ((torch.arange(n, dtype=torch.float64) + 0.5) * h / n - 0.5).clamp_min(0)
     above = at.long()

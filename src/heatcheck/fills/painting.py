@@ -44,7 +44,7 @@ class Paintings:
     _written: int = 0
 
     def get(self, key: str, size: int, make: Callable[[], bytes]) -> bytes:
-        """The `size` bytes painted for `key`, made now if nobody has."""
+        """The `size` bytes painted for `key`, made now if they are not cached."""
         found = self._held.get(key) or self._read(key, size)
         if found is None:
             found = make()

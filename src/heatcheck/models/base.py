@@ -1,4 +1,4 @@
-"""One adapter over every kind of model: what can be asked, and who it is."""
+"""The model adapter: one interface for every kind of classifier, and its identity."""
 
 import ast
 import copy
@@ -30,12 +30,12 @@ _PROJECTIONS = (
     {"query_proj", "key_proj", "value_proj"},
     {"c_attn"},
 )
-"""Children by which an attention module gives itself away, in timm, torchvision and transformers."""
+"""Children by which an attention module is recognised, in timm, torchvision and transformers."""
 
 
 @dataclass(frozen=True)
-class AsGiven:
-    """A user's module as it was handed over, before the private copy was put right."""
+class ModuleState:
+    """The state of a user's module when it was passed in; the private copy is in evaluation mode and has no hooks."""
 
     training: bool
     hooks: int
@@ -112,7 +112,7 @@ class Model(ABC):
         raise NotApplicable(f"{self.name} is a black box: only methods that need nothing but outputs apply")
 
     def class_count(self, x: Inputs) -> int:
-        """How many classes it tells apart, seen in its answer to one input and remembered."""
+        """The number of classes, read from the output for one input and cached."""
         if self._class_count is None:
             with torch.inference_mode():
                 self._class_count = self.logits(x.take(slice(0, 1))).shape[1]
@@ -155,7 +155,7 @@ class TorchModel(Model):
         channels_last: bool = False,
     ) -> None:
         super().__init__(name, domain, classes)
-        self.as_given = AsGiven(network.training, hooks_on(network))
+        self.as_given = ModuleState(network.training, hooks_on(network))
         self._network = private_copy(network)
         self._encoder = encoder
         self.preprocessing = preprocessing
@@ -303,7 +303,7 @@ def private_copy(network: nn.Module) -> nn.Module:
 
 
 def hooks_on(network: nn.Module) -> int:
-    """How many hooks hang on a module and its parts."""
+    """How many hooks a module and its submodules have."""
     return sum(len(hooks) for m in network.modules() for hooks in _hooks_of(m))
 
 
@@ -318,8 +318,8 @@ def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
 
 def weights_digest(network: nn.Module) -> str:
     """Digest of every parameter and buffer by name."""
-    held = (*network.named_parameters(remove_duplicate=False), *network.named_buffers(remove_duplicate=False))
-    return digest({name: digest_of_tensor(t) for name, t in held})
+    tensors = (*network.named_parameters(remove_duplicate=False), *network.named_buffers(remove_duplicate=False))
+    return digest({name: digest_of_tensor(t) for name, t in tensors})
 
 
 def architecture(network: nn.Module) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def function_facts(function: Callable[..., Any]) -> dict[str, Any]:
-    """A function's source, and the networks, tensors, numbers and words that it reads from around itself."""
+    """A function's source, and the networks, tensors, numbers and strings in its closure and globals."""
     owner = getattr(function, "__self__", None if inspect.isroutine(function) else function)
     around: dict[str, Any] = dict(getattr(owner, "__dict__", {}))
     plain = getattr(function, "__func__", function)
@@ -398,7 +398,7 @@ class CallableModel(Model):
         function: gets the leaf tensor, returns class scores `[n, classes]`.
         name: what tables call it.
         domain: pictures or texts, as it takes them.
-        identity: what its results are filed under; by default its name, source, and what it reads from around itself.
+        identity: what its results are filed under; by default its name, source, closure and globals.
         encoder: turns a sample into inputs.
         preprocessing: what the encoder does, as plain data.
         classes: class names.

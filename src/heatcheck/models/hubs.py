@@ -1,23 +1,24 @@
 """Models by name: timm, torchvision, transformers. Weights are downloaded, or read from a local checkpoint."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.imagenet_names import imagenet_classes
 from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision
+from heatcheck.models.request import Request
 from heatcheck.models.text import TextModel
-from heatcheck.models.vision import Request, VisionModel
+from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers, without_bars
 from heatcheck.models.weights import fill_network, load_weights
 
-_TASKS = {Modality.IMAGE: "ForImageClassification", Modality.TEXT: "ForSequenceClassification"}
 _IMAGENET = 1000
 
 
@@ -35,6 +36,15 @@ def _fetching(what: str, instead: str) -> Iterator[None]:
         raise HeatcheckError(f"could not get {what} ({why}); {instead}") from problem
 
 
+@source(
+    "timm",
+    form="timm:NAME[@CHECKPOINT]",
+    modality="image",
+    about="any timm classifier, pretrained (downloads) or from a local checkpoint",
+    install="pip install timm",
+    group="hubs",
+    position=1,
+)
 def timm_model(name: str, request: Request) -> Model:
     """A timm classifier: `resnet50`, or `resnet50.a1_in1k` for certain weights."""
     timm = load_timm()
@@ -64,6 +74,15 @@ def timm_model(name: str, request: Request) -> Model:
     )
 
 
+@source(
+    "torchvision",
+    form="torchvision:NAME[.WEIGHTS][@CHECKPOINT]",
+    modality="image",
+    about="any torchvision classifier, pretrained (downloads) or from a local checkpoint",
+    install="pip install torchvision",
+    group="hubs",
+    position=1,
+)
 def torchvision_model(name: str, request: Request) -> Model:
     """A torchvision classifier: `resnet50`, or `resnet50.IMAGENET1K_V1` for certain weights.
 
@@ -109,15 +128,23 @@ def _classes_in(state: dict[str, torch.Tensor], head: str | None) -> int:
     return len(last) if last.ndim else _IMAGENET
 
 
+@source(
+    "hf",
+    form="hf:NAME_OR_FOLDER",
+    modality="image or text",
+    about="a transformers image or sequence classifier, from the hub or a folder; never remote code",
+    install="pip install transformers",
+    group="hubs",
+    position=1,
+)
 def hf_model(name: str, request: Request) -> Model:
     """A transformers classifier from the hub or a folder, for pictures or texts as its configuration says."""
     if request.checkpoint is not None:
         raise HeatcheckError(
             f"hf:{name} brings its own weights; a checkpoint={str(request.checkpoint)!r} has no place in it"
         )
-    if _modality(name, request) == Modality.TEXT:
-        return text_classifier(name, request)
-    return _image_classifier(name, request)
+    _, load = _TASKS[_modality(name, request)]
+    return load(name, request)
 
 
 def _modality(name: str, request: Request) -> Modality:
@@ -125,7 +152,7 @@ def _modality(name: str, request: Request) -> Modality:
     with _hub(name):
         config = transformers.AutoConfig.from_pretrained(name, **_options(name))
     written = " ".join(config.architectures or ())
-    found = [m for m, task in _TASKS.items() if task in written]
+    found = [modality for modality, (task, _) in _TASKS.items() if task in written]
     if not found:
         raise HeatcheckError(f"hf:{name} is {written or 'of unknown architecture'}: no image or sequence classifier")
     if request.modality is not None and request.modality not in found:
@@ -134,12 +161,12 @@ def _modality(name: str, request: Request) -> Modality:
 
 
 def text_classifier(name: str, request: Request) -> Model:
-    """A sequence classifier with its tokenizer, its attention computed openly."""
+    """A sequence classifier with its tokenizer, its attention computed eagerly, so that its weights can be read."""
     if request.preprocess is not None:
         raise HeatcheckError(f"hf:{name} reads texts: preprocess= is for pictures")
     transformers = load_transformers()
     with _hub(name):
-        network = _whole(transformers.AutoModelForSequenceClassification, name)
+        network = _pretrained(transformers.AutoModelForSequenceClassification, name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_options(name))
     model = TextModel(network, tokenizer, request.name, classes=request.classes or _names(network.config))
     model.check()
@@ -149,24 +176,31 @@ def text_classifier(name: str, request: Request) -> Model:
 def _image_classifier(name: str, request: Request) -> Model:
     transformers = load_transformers()
     with _hub(name):
-        network = _whole(transformers.AutoModelForImageClassification, name)
+        network = _pretrained(transformers.AutoModelForImageClassification, name)
         preprocess = request.preprocess or _processor(transformers, name)
     return VisionModel(
         network.eval(), request.name, preprocess=preprocess, classes=request.classes or _names(network.config)
     )
 
 
+_TASKS: Mapping[Modality, tuple[str, Callable[[str, Request], Model]]] = {
+    Modality.IMAGE: ("ForImageClassification", _image_classifier),
+    Modality.TEXT: ("ForSequenceClassification", text_classifier),
+}
+"""How transformers calls the classifiers of each modality, and what loads them."""
+
+
 def _processor(transformers: Any, name: str) -> Preprocess:
     return from_processor(transformers.AutoImageProcessor.from_pretrained(name, **_options(name)))
 
 
-def _whole(auto: Any, name: str) -> Any:
+def _pretrained(auto: Any, name: str) -> Any:
     """The pretrained network; one whose file lacks weights would be filled with random ones and is refused."""
     with without_bars():
-        network, told = auto.from_pretrained(
+        network, info = auto.from_pretrained(
             name, **_options(name), attn_implementation="eager", output_loading_info=True, dtype=torch.float32
         )
-    lacking = sorted({*told["missing_keys"], *(str(k) for k in told["mismatched_keys"])})
+    lacking = sorted({*info["missing_keys"], *(str(k) for k in info["mismatched_keys"])})
     if lacking:
         raise HeatcheckError(f"hf:{name} lacks weights of {type(network).__name__}: {', '.join(lacking[:3])}")
     return network

@@ -83,7 +83,7 @@ def find_layers(
 
     Args:
         network: the classifier.
-        answer: runs it on one picture; with a graph from the picture on if told so.
+        answer: runs it on one picture; with a graph from the picture on if asked.
         picture: rows and columns of the picture.
         attention: paths of the attention layers; what they do inside is not looked at.
     """
@@ -95,8 +95,8 @@ def find_layers(
     }
     with torch.inference_mode():
         shapes = _outputs(modules, lambda: answer(False), lambda out: tuple(out.shape))
-    found = _read(modules, shapes, picture, bool(attention))
-    return _that_count(modules, found, answer) if any(f.layout == TOKENS for f in found) else found
+    found = _layers_from_shapes(modules, shapes, picture, bool(attention))
+    return _used_by_answer(modules, found, answer) if any(f.layout == TOKENS for f in found) else found
 
 
 def _attention_like(network: nn.Module) -> list[str]:
@@ -130,7 +130,7 @@ def _outputs(
     return seen
 
 
-def _read(
+def _layers_from_shapes(
     modules: Mapping[str, nn.Module],
     shapes: Mapping[str, list[tuple[int, ...] | None]],
     picture: tuple[int, int],
@@ -168,12 +168,12 @@ def _layouts(
     The axes that have the picture's proportions are the spatial ones. Where all three could be, a module is read
     as others of its class are, and else as having channels first.
     """
-    told: dict[str, str | None] = {}
+    layouts: dict[str, str | None] = {}
     for name, shape in shapes.items():
         if shape is not None and len(shape) == 4 and shape[0] == 1:
-            told[name] = CHANNELS_FIRST if isinstance(modules[name], _FIRST) else _by_proportion(shape, picture)
-    by_class = {type(modules[name]): layout for name, layout in told.items() if layout}
-    return {name: layout or by_class.get(type(modules[name]), CHANNELS_FIRST) for name, layout in told.items()}
+            layouts[name] = CHANNELS_FIRST if isinstance(modules[name], _FIRST) else _by_proportion(shape, picture)
+    by_class = {type(modules[name]): layout for name, layout in layouts.items() if layout}
+    return {name: layout or by_class.get(type(modules[name]), CHANNELS_FIRST) for name, layout in layouts.items()}
 
 
 def _by_proportion(shape: tuple[int, ...], picture: tuple[int, int]) -> str | None:
@@ -214,7 +214,7 @@ def _token_grid(tokens: int, grid: tuple[int, int] | None, picture: tuple[int, i
     return (h, w) if h * w == tokens else None
 
 
-def _that_count(
+def _used_by_answer(
     modules: Mapping[str, nn.Module], found: list[Layer], answer: Callable[[bool], Float[Tensor, "1 k"]]
 ) -> list[Layer]:
     """The layers whose feature maps the answer depends on; all of them where no gradient says otherwise."""

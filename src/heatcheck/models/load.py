@@ -1,7 +1,6 @@
-"""One door for every model: a spec, a module or a function becomes an `Model`."""
+"""Loads models: a spec, a module or a function becomes a `Model`."""
 
 import copy
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,9 +11,10 @@ from torch import nn
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.models.base import Model
-from heatcheck.models.catalogue import FAMILIES, models
+from heatcheck.models.catalogue import models
 from heatcheck.models.preprocess import Preprocess, inferred
-from heatcheck.models.vision import FunctionModel, Request, Trainer, VisionModel
+from heatcheck.models.request import Request, Trainer
+from heatcheck.models.vision import FunctionModel, VisionModel
 from heatcheck.models.weights import fill_network, load_weights
 
 
@@ -32,9 +32,9 @@ def load_model(
     """A classifier that methods and metrics can ask.
 
     Args:
-        spec: `efficientnet_lite0`, `minilm_sentiment`, `timm:NAME`, `torchvision:NAME`, `hf:NAME_OR_FOLDER` (see
-            `heatcheck list models`), each but the last with `@CHECKPOINT` for local weights; a `torch.nn.Module`;
-            a function from a batch of inputs to class scores (a black box); or what this function returned.
+        spec: a model that `heatcheck list models` shows, such as `efficientnet_lite0`, `timm:NAME` or
+            `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; a `torch.nn.Module`; a function
+            from a batch of inputs to class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
         preprocess: what is done to a picture before the model sees it; by default what the model itself says.
         classes: class names in the order of the outputs.
@@ -53,7 +53,7 @@ def load_model(
         return spec
     if modality is not None and modality not in list(Modality):
         raise HeatcheckError(f"modality={modality!r} is neither image nor text")
-    told = Request(
+    request = Request(
         name=name or _label(spec),
         preprocess=preprocess,
         classes=None if classes is None else tuple(classes),
@@ -63,7 +63,7 @@ def load_model(
         trainers=trainers or {},
     )
     with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
-        return _by_spec(spec, told) if isinstance(spec, str) else _by_object(spec, told)
+        return _by_spec(spec, request) if isinstance(spec, str) else _by_object(spec, request)
 
 
 def _label(spec: Any) -> str:
@@ -72,7 +72,7 @@ def _label(spec: Any) -> str:
     return str(getattr(spec, "__name__", type(spec).__name__))
 
 
-def _by_spec(spec: str, told: Request) -> Model:
+def _by_spec(spec: str, request: Request) -> Model:
     known = models()
     id, inner, path = _parts(spec)
     if id not in known:
@@ -82,38 +82,37 @@ def _by_spec(spec: str, told: Request) -> Model:
         raise HeatcheckError(f"model={spec!r} is not known{hint}; accepted are {forms}; a torch module; a function")
     if not inner:
         raise HeatcheckError(f"model={spec!r} lacks a name: write {known[id].form}")
-    if path and told.checkpoint is not None:
-        raise HeatcheckError(f"model={spec!r} names a checkpoint, and checkpoint={str(told.checkpoint)!r} another")
-    module, function = known[id].loader.split(":")
-    load = getattr(importlib.import_module(f"heatcheck.models.{module}"), function)
-    model: Model = load(inner, replace(told, checkpoint=path) if path else told)
+    if path and request.checkpoint is not None:
+        raise HeatcheckError(f"model={spec!r} names a checkpoint, and checkpoint={str(request.checkpoint)!r} another")
+    model: Model = known[id].load()(inner, replace(request, checkpoint=path) if path else request)
     return model
 
 
 def _parts(spec: str) -> tuple[str, str, str | None]:
     """The id of a spec, the name within that family, and the path of a checkpoint."""
     family, _, rest = spec.partition(":")
-    if family == "hf":  # a folder's name may hold an @
-        return family, rest, None
-    if family in FAMILIES:
+    source = models().get(family)
+    if source is not None and source.is_family:
+        if not source.takes_checkpoint:  # an @ belongs to the name, such as a folder's
+            return family, rest, None
         inner, _, path = rest.partition("@")
         return family, inner, path or None
     id, _, path = spec.partition("@")
     return id, id, path or None
 
 
-def _by_object(spec: Any, told: Request) -> Model:
-    if told.modality == Modality.TEXT or "ForSequenceClassification" in type(spec).__name__:
+def _by_object(spec: Any, request: Request) -> Model:
+    if request.modality == Modality.TEXT or "ForSequenceClassification" in type(spec).__name__:
         raise HeatcheckError(
-            f"{told.name}: a text classifier needs its tokenizer; save both with save_pretrained and pass 'hf:FOLDER', "
+            f"{request.name}: a text classifier needs its tokenizer; save both with save_pretrained and pass 'hf:FOLDER', "
             "or build heatcheck.models.text.TextModel(network, tokenizer, name)"
         )
     if isinstance(spec, nn.Module):
-        network = _with_weights(spec, told.checkpoint) if told.checkpoint is not None else spec
-        preprocess = told.preprocess or inferred(network)
-        return VisionModel(network, told.name, preprocess=preprocess, classes=told.classes)
+        network = _with_weights(spec, request.checkpoint) if request.checkpoint is not None else spec
+        preprocess = request.preprocess or inferred(network)
+        return VisionModel(network, request.name, preprocess=preprocess, classes=request.classes)
     if callable(spec):
-        return FunctionModel(spec, told)
+        return FunctionModel(spec, request)
     raise HeatcheckError(
         f"model={spec!r} is a {type(spec).__name__}; a model is a spec, a torch module, or a function to scores"
     )

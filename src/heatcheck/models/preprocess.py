@@ -1,4 +1,4 @@
-"""From a picture to what a model eats: scaled, cropped, normalised."""
+"""Preprocessing: pictures are scaled, cropped and normalised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -106,7 +106,7 @@ class Preprocess:
         return torch.from_numpy(np.array(self.fitted(whole, "nearest")) > 127)
 
     def domain(self) -> ImageDomain:
-        """The pictures that come out of it."""
+        """The domain of preprocessed pictures."""
         return ImageDomain(mean=tuple(self.mean), std=tuple(self.std))
 
     def record(self) -> dict[str, Any]:

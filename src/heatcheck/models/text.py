@@ -82,7 +82,7 @@ class TextModel(TorchModel):
         return network(**given, attention_mask=x["attention"], **self._positions(x))
 
     def _positions(self, x: Inputs) -> dict[str, Tensor]:
-        """Positions, for RoBERTa and its kin: left alone, they would shift when a token becomes padding."""
+        """Position ids, for models like RoBERTa, whose own would shift when a token becomes padding."""
         if self._first_position is None:
             return {}
         n, length = x["ids"].shape

@@ -1,50 +1,24 @@
-"""Pictures' classifiers: a network, or a function, with its preprocessing."""
+"""Image classifiers: a network or a function, with its preprocessing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from heatcheck.core.types import Inputs, PathLike, Sample
+from heatcheck.core.types import Inputs, Sample
 from heatcheck.data.references import Region, region, size_of
 from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import CallableModel, Model, TorchModel
 from heatcheck.models.preprocess import Preprocess, ready
+from heatcheck.models.request import Request
 
-Trainer = Callable[[Path, Path], object]
-"""Trains a model from a folder with its backbone into an empty folder."""
 _REGIONS = {"mask", "boxes", "parts", "without"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a user may say about a model beside its spec; None leaves it to the model.
-
-    Args:
-        name: what tables call it.
-        preprocess: what is done to a picture before the model sees it.
-        classes: class names.
-        checkpoint: a local file with its weights.
-        identity: what a function's results are filed under.
-        modality: `image` or `text`, for architectures that exist for both.
-        trainers: what trains a model on first use, by its id.
-    """
-
-    name: str
-    preprocess: Preprocess | None = None
-    classes: tuple[str, ...] | None = None
-    checkpoint: PathLike | None = None
-    identity: str | None = None
-    modality: str | None = None
-    trainers: Mapping[str, Trainer] = field(default_factory=dict)
-
-
 class _Pictures(Model):
-    """What a picture's adapter knows beside its network."""
+    """Carries the references of a picture to the pixels that the model sees."""
 
     _preprocess: Preprocess | None
 
@@ -83,7 +57,7 @@ class VisionModel(_Pictures, TorchModel):
         name: what tables call it.
         preprocess: what it wants done to a picture; None where only ready tensors will be given.
         classes: class names.
-        channels_last: memory format; faster on CPUs, but not every network of one's own can be run in it.
+        channels_last: memory format; faster on CPUs, but not every user's network can run in it.
     """
 
     def __init__(

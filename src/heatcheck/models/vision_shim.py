@@ -56,7 +56,7 @@ def load_transformers() -> Any:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Silence transformers' bars for loading and saving."""
+    """Hide transformers' progress bars for loading and saving."""
     logging = load_transformers().utils.logging
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

@@ -39,7 +39,7 @@ def load_weights(path: PathLike) -> dict[str, Tensor]:
 
 
 def fill_network(network: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Copy a state dict into a network of exactly that shape; names and shapes that do not fit are told."""
+    """Copy a state dict into a network of exactly that shape; an error lists names and shapes that do not fit."""
     own = network.state_dict()
     missing, extra = own.keys() - state.keys(), state.keys() - own.keys()
     optional = {name for name in missing if name.endswith("num_batches_tracked")}

@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heatcheck.core.sources import source
+from heatcheck.models.architectures.published import IMAGENET, Published, load_published
+from heatcheck.models.base import Model
+from heatcheck.models.request import Request
+
 STRIDE = 8
 """Pixels from one patch to the next."""
 _DEPTHS = (3, 4, 6, 3)
@@ -120,3 +125,28 @@ def bagnet17(classes: int = 1000) -> BagNet:
 def bagnet33(classes: int = 1000) -> BagNet:
     """BagNet-33."""
     return BagNet((True, True, True, True), classes)
+
+
+_PLACE = "https://bitbucket.org/wielandbrendel/bag-of-feature-pretrained-models"
+PUBLISHED = {
+    "bagnet9": Published(bagnet9, "fc.weight", IMAGENET, "bagnet8-34f4ccd2.pth.tar", _PLACE),
+    "bagnet17": Published(bagnet17, "fc.weight", IMAGENET, "bagnet16-105524de.pth.tar", _PLACE),
+    "bagnet33": Published(bagnet33, "fc.weight", IMAGENET, "bagnet32-2ddd53ed.pth.tar", _PLACE),
+}
+
+
+@source(
+    "9",
+    "17",
+    "33",
+    prefix="bagnet",
+    form="{id}@WEIGHTS",
+    modality="image",
+    about="BagNet-{name} on ImageNet, sees patches of {name}² pixels; for the method `bagnet`",
+    install="the weights are given as a file",
+    group="weights",
+    position=2,
+)
+def published_bagnet(id: str, request: Request) -> Model:
+    """A BagNet with its authors' weights."""
+    return load_published(id, PUBLISHED[id], request)

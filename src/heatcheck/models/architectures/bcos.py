@@ -5,16 +5,29 @@ that is explanation mode. Papers: boehle2022 and boehle2024. Names follow github
 For evaluation only: batch norm uses its running variance.
 """
 
+import importlib
+import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from heatcheck.core.sources import source
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError
+from heatcheck.models.architectures.published import CLASSES, Published, imagenet_model, load_published
+from heatcheck.models.base import Model
+from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.request import Request
+from heatcheck.models.vision_shim import load_torchvision
+from heatcheck.models.weights import fill_network, load_weights
 
 _TINY = 1e-6
 """Added to the squared norm of a patch, as in the published networks."""
@@ -337,3 +350,78 @@ def explanation_mode(network: nn.Module) -> Iterator[None]:
     finally:
         for part in parts:
             part.set_explanation_mode(False)
+
+
+RAW = Preprocess(mean=(0.0,) * 3, std=(1.0,) * 3, interpolation="bilinear")
+"""Colours in [0, 1]; a B-cos network adds the inverse channels itself. Zero is black."""
+_PLACE = "https://github.com/B-cos/B-cos-v2/releases/tag/v0.0.1-weights"
+PUBLISHED = {
+    **{
+        f"bcos_resnet{depth}": Published(
+            partial(bcos_resnet, depth), "fc.linear.weight", RAW, f"resnet_{depth}-*.pth", _PLACE
+        )
+        for depth in (18, 34, 50, 101, 152)
+    },
+    "bcos_resnext50_32x4d": Published(
+        bcos_resnext50, "fc.linear.weight", RAW, "resnext_50_32x4d-57af241ab9.pth", _PLACE
+    ),
+    **{
+        f"bcos_densenet{depth}": Published(
+            partial(bcos_densenet, depth), "classifier.linear.weight", RAW, f"densenet_{depth}-*.pth", _PLACE
+        )
+        for depth in (121, 161, 169, 201)
+    },
+    "bcos_vgg11_bnu": Published(BcosVgg, "classifier.2.linear.weight", RAW, "vgg_11_bnu-34036029f0.pth", _PLACE),
+}
+
+
+@source(
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext50_32x4d",
+    "densenet121",
+    "densenet161",
+    "densenet169",
+    "densenet201",
+    "vgg11_bnu",
+    prefix="bcos_",
+    form="{id}@WEIGHTS",
+    modality="image",
+    about="B-cos {name} on ImageNet, for the method `bcos`; zero is black",
+    install="the weights are given as a file",
+    licence="Apache-2.0",
+    group="weights",
+    position=2,
+)
+def published_bcos(id: str, request: Request) -> Model:
+    """A B-cos network of this file with its authors' weights."""
+    return load_published(id, PUBLISHED[id], request)
+
+
+@source(
+    "bcos",
+    form="bcos:NAME@CHECKPOINT",
+    modality="image",
+    about="any B-cos network of the package bcos, such as its vision transformers",
+    install="pip install bcos einops; the weights are given as a file",
+    licence="Apache-2.0",
+    group="hubs",
+    position=1,
+)
+def packaged(name: str, request: Request) -> Model:
+    """A B-cos network of the package `bcos`, such as its vision transformers, with weights from a file."""
+    if importlib.util.find_spec("bcos") is None:
+        raise HeatcheckError(f"bcos:{name} needs the package bcos: pip install bcos einops")
+    load_torchvision()
+    package = importlib.import_module("bcos.models.pretrained")
+    known = [entry for entry in package.list_available() if not entry.startswith("standard_")]
+    if name not in known:
+        raise HeatcheckError(f"bcos has no B-cos network {name!r}{suggest(name, known)}")
+    if request.checkpoint is None:
+        raise HeatcheckError(f"bcos:{name} needs its weights: get them from {_PLACE} and write bcos:{name}@FILE")
+    network = getattr(package, name)(pretrained=False).eval()
+    fill_network(network, load_weights(request.checkpoint), str(request.checkpoint))
+    return imagenet_model(Encoded(network), CLASSES, RAW, request)

@@ -11,6 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heatcheck.core.sources import source
+from heatcheck.models.architectures.published import IMAGENET, Published, load_published
+from heatcheck.models.base import Model
+from heatcheck.models.request import Request
+
 _DEPTHS = (3, 4, 6, 3)
 _EXPANSION = 4
 
@@ -125,3 +130,35 @@ def fixup_resnet50(classes: int = 1000) -> FixupResNet:
 def xfixup_resnet50(classes: int = 1000) -> XResNet:
     """X-ResNet-50."""
     return XResNet(classes)
+
+
+_PLACE = "https://github.com/visinf/fast-axiomatic-attribution"
+PUBLISHED = {
+    "fixup_resnet50": Published(fixup_resnet50, "fc.weight", IMAGENET, "fixup_resnet50_model_best.pth.tar", _PLACE),
+    "xfixup_resnet50": Published(xfixup_resnet50, "fc.weight", IMAGENET, "xfixup_resnet50_model_best.pth.tar", _PLACE),
+}
+
+
+@source(
+    "fixup_resnet50",
+    form="{id}@WEIGHTS",
+    modality="image",
+    about="ResNet-50 on ImageNet with Fixup's scalars in place of batch norm",
+    install="the weights are given as a file",
+    licence="Apache-2.0",
+    group="weights",
+    position=2,
+)
+@source(
+    "xfixup_resnet50",
+    form="{id}@WEIGHTS",
+    modality="image",
+    about="X-ResNet-50 on ImageNet: no batch norm, no biases",
+    install="the weights are given as a file",
+    licence="Apache-2.0",
+    group="weights",
+    position=2,
+)
+def published_resnet50(id: str, request: Request) -> Model:
+    """A ResNet-50 without batch norm with its authors' weights."""
+    return load_published(id, PUBLISHED[id], request)

@@ -6,6 +6,11 @@ Paper: hesse2021. Names follow github.com/visinf/fast-axiomatic-attribution.
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heatcheck.core.sources import source
+from heatcheck.models.architectures.published import IMAGENET, Published, load_published
+from heatcheck.models.base import Model
+from heatcheck.models.request import Request
+
 _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 _HIDDEN = 4096
 _SIDE = 7
@@ -49,3 +54,29 @@ class XVgg(nn.Module):
 def xvgg16(classes: int = 1000) -> XVgg:
     """X-VGG-16."""
     return XVgg(classes)
+
+
+PUBLISHED = {
+    "xvgg16": Published(
+        xvgg16,
+        "classifier.6.weight",
+        IMAGENET,
+        "xvgg16_model_best.pth.tar",
+        "https://github.com/visinf/fast-axiomatic-attribution",
+    ),
+}
+
+
+@source(
+    "xvgg16",
+    form="{id}@WEIGHTS",
+    modality="image",
+    about="X-VGG-16 on ImageNet: no biases",
+    install="the weights are given as a file",
+    licence="Apache-2.0",
+    group="weights",
+    position=2,
+)
+def published_vgg16(id: str, request: Request) -> Model:
+    """X-VGG-16 with its authors' weights."""
+    return load_published(id, PUBLISHED[id], request)

@@ -1,0 +1,34 @@
+"""What a user says about a model beside its spec."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heatcheck.core.types import PathLike
+from heatcheck.models.preprocess import Preprocess
+
+Trainer = Callable[[Path, Path], object]
+"""Trains a model from a folder with its backbone into an empty folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user may say about a model beside its spec; None leaves it to the model.
+
+    Args:
+        name: what tables call it.
+        preprocess: what is done to a picture before the model sees it.
+        classes: class names.
+        checkpoint: a local file with its weights.
+        identity: what a function's results are filed under.
+        modality: `image` or `text`, for architectures that exist for both.
+        trainers: what trains a model on first use, by its id.
+    """
+
+    name: str
+    preprocess: Preprocess | None = None
+    classes: tuple[str, ...] | None = None
+    checkpoint: PathLike | None = None
+    identity: str | None = None
+    modality: str | None = None
+    trainers: Mapping[str, Trainer] = field(default_factory=dict)
