@@ -16,6 +16,18 @@ from heatcheck.testing.models import gap_linear, one_head_attention, tiny_vit
 from heatcheck.testing.scenes import toy_batch
 from heatcheck.testing.watch import state_of
 
+MUTANTS = (
+    ("methods/attention.py", "a / a.sum(-1, keepdim=True)",
+     "a / a.sum(-2, keepdim=True)", "test_the_formula_gives_the_same"),
+    ("methods/attention.py", "in reversed(layers)", "in layers", "test_rows_of_a_rollout_sum_to_one"),
+    ("methods/attention.py", "(weights * slope).relu().mean(1)",
+     "(weights * slope).abs().mean(1)", "test_the_formula_gives_the_same"),
+    ("methods/attention.py", ".sum(-1) / places.sum(-1)", ".mean(-1)", "test_one_head_over_a_text"),
+    ("methods/attention.py", "slope.relu().mean((1, 2))",
+     "slope.abs().mean((1, 2))", "test_the_formula_gives_the_same"),
+    ("methods/attention.py", "(maps - low.reshape(shape))", "maps", "test_the_formula_gives_the_same"),
+)  # fmt: skip
+
 METHODS = ("rollout", "generic_attribution", "attention_grad_cam", "legrad")
 EXACT = {"rtol": 1e-9, "atol": 1e-14}
 
@@ -130,7 +142,7 @@ def test_no_layer_at_all_leaves_every_token_by_itself(lab, spec):
     toy = tiny_vit(depth=2)
     batch = toy_batch(toy, 2)
     assert (lab.explain(f"{spec}(start=2)", toy, batch).values == 0).all()
-    with pytest.raises(NotApplicable, match="start=3 lies behind the last of 2 attention layers"):
+    with pytest.raises(NotApplicable, match="start=3 is beyond the last of 2 attention layers"):
         lab.explain(f"{spec}(start=3)", toy, batch)
 
 

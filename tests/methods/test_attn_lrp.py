@@ -12,6 +12,14 @@ from heatcheck.core.spec import SpecError
 from heatcheck.testing.models import bag_of_words, fill_weights
 from heatcheck.testing.scenes import toy_batch
 
+MUTANTS = (
+    ("methods/relevance.py", "return (x + x.detach()) / 2", "return x", "test_step_by_step_gives_the_same"),
+    ("methods/relevance.py", "torch.rsqrt(variance + eps).detach()",
+     "torch.rsqrt(variance + eps)", "test_step_by_step_gives_the_same"),
+    ("methods/relevance.py", "g * ratio(out, x),", "g * ratio(x, out),", "test_activations_hand_everything_back"),
+    ("methods/attn_lrp.py", 'self.variant == "cp"', 'self.variant != "cp"', "test_step_by_step_gives_the_same"),
+)  # fmt: skip
+
 
 class Tiny(nn.Module):
     """A vision transformer with one block of two heads, patches of 4 × 4, and the mean of its tokens as head."""
@@ -55,7 +63,7 @@ def slow_linear(weight, bias, x, r):
 
 
 def slow_norm(norm, x, r):
-    """AffineLayer norm: a scale and a shift behind a matrix that takes the mean away, over a constant deviation."""
+    """Layer norm: a scale and a shift behind a matrix that takes the mean away, over a constant deviation."""
     size = x.shape[-1]
     centre = (torch.eye(size, dtype=x.dtype) - 1 / size) / (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()[
         :, None

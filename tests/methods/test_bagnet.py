@@ -13,6 +13,34 @@ from heatcheck.probe.probe import Probe
 from heatcheck.testing.models import bagnet, fill_weights, gap_linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/bagnet.py",
+        "found.permute(0, 3, 1, 4, 2)",
+        "found.permute(0, 4, 1, 3, 2)",
+        "test_every_patch_by_itself_gives_the_same",
+    ),
+    (
+        "methods/bagnet.py",
+        "top : top + tall, left : left + broad",
+        "left : left + tall, top : top + broad",
+        "test_every_patch_by_itself_gives_the_same",
+    ),
+    (
+        "methods/bagnet.py",
+        'mode="bilinear", align_corners=True',
+        'mode="bilinear", align_corners=False',
+        "test_the_fast_map_agrees_at_centres_and_is_linear_between",
+    ),
+    (
+        "methods/bagnet.py",
+        "target, self.output)",
+        'target, "logit")',
+        "test_each_patch_is_asked_for_the_output_explained",
+    ),
+)
+
+
 WIDE = {9: (True, True, False, False), 17: (True, True, True, False), 33: (True, True, True, True)}
 
 

@@ -1,6 +1,7 @@
 """What the base class does for every method, and what every method does at realistic sizes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,12 +9,35 @@ from torch import nn
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import NotApplicable
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.methods.base import eraser, method
 from heatcheck.models.base import CallableModel
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.testing.models import bag_of_words, fill_weights, gap_linear, linear, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
+
+MUTANTS = (
+    (
+        "methods/base.py",
+        "values / units.area.clamp_min(1)",
+        "values",
+        "test_a_map_over_units_sums_to_what_each_unit_is_worth",
+    ),
+    (
+        "methods/base.py",
+        'streams=batch.streams.derive("method")',
+        "streams=batch.streams",
+        "test_a_methods_random_fill_is_not_the_one_that_metrics_delete_with",
+    ),
+    ("methods/base.py", "values = values.relu()", "values = values.abs()", "test_post_comes_after_the_reduction"),
+    (
+        "methods/base.py",
+        "torch.promote_types(probe.model.dtype, torch.float32)",
+        "torch.float32",
+        "test_maps_are_never_coarser_than_float32",
+    ),
+)
+
 
 WRAPPED = [
     "smoothgrad(of=occlusion, samples=3)",
@@ -47,14 +71,14 @@ def test_the_plan_knows_every_pass(spec, make):
     samples = toy_batch(toy, 5)
     probe = probe_for(toy, forward=3, backward=2)
     try:
-        unit = catalogue.build("method", spec).resolve(toy.domain)
-        unit(probe, samples)
+        component = catalogue.build("method", spec).resolve(toy.domain)
+        component(probe, samples)
     except NotApplicable:
         pytest.skip("the method does not exist for this modality")
     foretold = torch.zeros(2, dtype=torch.long)
     for i in range(len(samples)):
         shape = Shape(toy.domain, samples.x.take(slice(i, i + 1)), toy)
-        foretold += torch.tensor(passes_of(unit.asks(shape), unit.passes(shape)))
+        foretold += torch.tensor(passes_of(component.asks(shape), component.passes(shape)))
     assert [probe.spent.forwards, probe.spent.backwards] == foretold.tolist()
 
 
@@ -86,11 +110,11 @@ def test_other_call_sizes_change_rounding_only(spec, lab):
 @pytest.mark.parametrize("spec", every_method())
 def test_only_target_free_methods_ignore_the_target(spec, lab):
     samples = lab.batch(lab.pictures(2), [0, 1])
-    unit = catalogue.build("method", spec)
-    one, other = (explained(lab, unit, lab.network(act=nn.ReLU), replace(samples, target=t)).values for t in (
+    component = catalogue.build("method", spec)
+    one, other = (explained(lab, component, lab.network(act=nn.ReLU), replace(samples, target=t)).values for t in (
         torch.tensor([0, 1]), torch.tensor([1, 2])
     ))  # fmt: skip
-    assert torch.equal(one, other) == ("target_free" in unit.facts["properties"])
+    assert torch.equal(one, other) == ("target_free" in component.facts["properties"])
 
 
 @pytest.mark.parametrize("spec", ["integrated_gradients(baseline=uniform)", "lime(fill=uniform, samples=20)",
@@ -143,9 +167,9 @@ def test_black_boxes_have_no_gradients(id, lab):
 @pytest.mark.parametrize("spec", ["occlusion", "rise(samples=9)", "lime(samples=9)", "smoothgrad(of=occlusion)"])
 def test_black_boxes_can_be_asked(spec, lab):
     box = CallableModel(lambda x: x.flatten(1)[:, :3], "box", lab.wrap(nn.Identity()).domain)
-    unit = catalogue.build("method", spec)
-    assert unit.uses == ()
-    assert lab.explain(unit, box, lab.batch(lab.pictures(1, dtype=torch.float32))).status == ("ok",)
+    component = catalogue.build("method", spec)
+    assert component.uses == ()
+    assert lab.explain(component, box, lab.batch(lab.pictures(1, dtype=torch.float32))).status == ("ok",)
 
 
 def test_accuracy_cannot_be_explained(lab):
@@ -153,19 +177,240 @@ def test_accuracy_cannot_be_explained(lab):
         lab.explain("occlusion(output=accuracy)", lab.network(), lab.pictures())
 
 
+# -- users' functions --------------------------------------------------------------------------------------------
+
+
+def by_hand(model, x, target):
+    """The gradient of the target's logit."""
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(model(x).gather(1, target[:, None]).sum(), x)[0]
+
+
+@pytest.fixture
+def ask_function(lab, monkeypatch):
+    """Declare a function, ask it for maps; the model, the probe and the sizes of the model's calls come back too."""
+    monkeypatch.setattr(catalogue, "_own", {})
+
+    def ask(function, n=5, *, forward=3, backward=4, model=None, largest=None):
+        method("test_function")(function)
+        model = model or lab.wrap(lab.network())
+        sizes = []
+
+        def note(_module, args):
+            if largest is not None and len(args[0]) > largest:
+                raise torch.OutOfMemoryError("out of memory, tried to allocate")
+            sizes.append(len(args[0]))
+
+        handle = model.module().register_forward_pre_hook(note)
+        probe = probe_for(model, forward=forward, backward=backward)
+        found = catalogue.build("method", "test_function")(probe, lab.batch(lab.pictures(n)))
+        handle.remove()
+        return found.values, probe, sizes
+
+    return ask
+
+
 def test_a_function_is_a_method(lab, monkeypatch):
     monkeypatch.setattr(catalogue, "_own", {})
 
     @method("test_twice_the_gradient")
     def twice(model, x, target, *, times=2.0):
-        x = x.detach().requires_grad_()
-        return times * torch.autograd.grad(model(x).gather(1, target[:, None]).sum(), x)[0]
+        return times * by_hand(model, x, target)
 
     x = lab.pictures(5)
     got = lab.explain("test_twice_the_gradient(times=4.0)", lab.network(), x)
     torch.testing.assert_close(got.values, 4 * lab.explain("saliency", lab.network(), x).values)
     with pytest.raises(SpecError, match="no parameter 'tims'; did you mean times"):
         catalogue.build("method", "test_twice_the_gradient(tims=1)")
+
+
+def test_a_functions_result_is_that_of_the_plain_network(lab, ask_function):
+    """Hooks, second derivatives and passes through a changed input: whatever autograd can do."""
+
+    def curved(model, x, target):
+        x = x.detach().requires_grad_()
+        score = model(x.tanh()).softmax(1).gather(1, target[:, None]).sum()
+        (slope,) = torch.autograd.grad(score, x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), x)[0]
+
+    got, _, sizes = ask_function(curved, 5)
+    samples = lab.batch(lab.pictures(5))
+    want = curved(lab.network(), samples.x["pixels"], samples.target)
+    torch.testing.assert_close(got, want.sum(1), rtol=1e-6, atol=1e-6 * float(want.abs().max()))
+    assert sizes == [4, 4]
+
+
+def test_a_function_on_texts_gets_embeddings(monkeypatch):
+    monkeypatch.setattr(catalogue, "_own", {})
+    method("test_function")(by_hand)
+    toy = one_head_attention()
+    samples = toy_batch(toy, 5)
+    got, want = (catalogue.build("method", id)(probe_for(toy), samples) for id in ("test_function", "saliency"))
+    torch.testing.assert_close(got.values, want.values)
+
+
+@pytest.mark.parametrize(("n", "padding"), [(1, 3), (4, 0), (5, 3), (8, 0), (11, 1)])
+def test_a_functions_calls_have_the_exact_shape_and_padding_is_no_pass(n, padding, lab, ask_function):
+    got, probe, sizes = ask_function(by_hand, n)
+    assert sizes == [4] * -(-n // 4)
+    spent = probe.spent
+    assert (spent.forwards, spent.backwards, spent.asked, spent.slopes, spent.padding) == (n, n, n, n, padding)
+    torch.testing.assert_close(got, lab.explain("saliency", lab.network(), lab.pictures(n)).values)
+
+
+def test_a_functions_maps_do_not_depend_on_neighbours(lab, monkeypatch):
+    monkeypatch.setattr(catalogue, "_own", {})
+    method("test_function")(by_hand)
+    model = lab.wrap(lab.network(dtype=torch.float32))
+    samples = lab.batch(lab.pictures(5, dtype=torch.float32))
+    together = lab.explain("test_function", model, samples).values
+    for rows in ([3], [4, 0, 2]):
+        assert torch.equal(lab.explain("test_function", model, samples.take(rows)).values, together[rows])
+
+
+def test_a_functions_time_counts_as_time_of_gradients(ask_function, monkeypatch):
+    """The clock stands still but for what the function itself takes."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("heatcheck.probe.calls.time.perf_counter", lambda: clock.now)
+
+    def slow(model, x, target):
+        clock.now += 3.0
+        return by_hand(model, x, target)
+
+    _, probe, _ = ask_function(slow, 5)
+    assert probe.spent.slope_seconds == 6.0 and probe.spent.seconds == 0.0
+
+
+def test_forward_time_inside_a_function_is_counted_once(lab, ask_function, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("heatcheck.probe.calls.time.perf_counter", lambda: clock.now)
+    model = lab.wrap(lab.network())
+    model.module().register_forward_hook(lambda *_: setattr(clock, "now", clock.now + 1.0))
+
+    def both(network, x, target):
+        network(x)
+        return by_hand(network, x, target)
+
+    _, probe, sizes = ask_function(both, 4, model=model)
+    assert sizes == [3, 3, 4]
+    assert (probe.spent.seconds, probe.spent.slope_seconds) == (2.0, 1.0)
+
+
+def test_a_function_without_graph_uses_the_forward_shape(lab, ask_function):
+    def drop(model, x, target):
+        """Black out one row of pixels at a time."""
+        whole = model(x).gather(1, target[:, None])
+        rows = []
+        for i in range(x.shape[2]):
+            gone = x.clone()
+            gone[:, :, i] = 0
+            rows.append(whole - model(gone).gather(1, target[:, None]))
+        return torch.stack(rows, 1).expand(-1, -1, x.shape[3])
+
+    got, probe, sizes = ask_function(drop, 5)
+    samples = lab.batch(lab.pictures(5))
+    with torch.no_grad():
+        want = drop(lab.network(), samples.x["pixels"], samples.target)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
+    assert set(sizes) == {3} and len(sizes) == 9 * 3  # parts of 4 and 1 samples: two calls and one, nine times
+    spent = probe.spent
+    assert (spent.forwards, spent.asked, spent.backwards, spent.slopes, spent.graphs) == (45, 45, 0, 0, 0)
+    assert spent.seconds > 0 and spent.slope_seconds == 0
+
+
+def test_under_no_grad_a_function_uses_the_forward_shape_too(ask_function):
+    def plain(model, x, target):
+        with torch.no_grad():
+            return x.sum(1) * model(x.detach().requires_grad_()).gather(1, target[:, None])[..., None]
+
+    _, probe, sizes = ask_function(plain, 5)
+    assert set(sizes) == {3} and probe.spent.backwards == 0
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_a_function_may_call_the_model_with_copies_of_its_batch(copies, lab, ask_function):
+    """A gradient averaged over points on a line, all of them in one call."""
+
+    def line(model, x, target):
+        points = torch.cat([x * (k + 1) / copies for k in range(copies)]).detach().requires_grad_()
+        score = model(points).gather(1, target.repeat(copies)[:, None]).sum()
+        slope = torch.autograd.grad(score, points)[0]
+        return slope.reshape(copies, *x.shape).mean(0)
+
+    got, probe, sizes = ask_function(line, 5)
+    samples = lab.batch(lab.pictures(5))
+    want = line(lab.network(), samples.x["pixels"], samples.target).sum(1)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
+    assert set(sizes) == {4}
+    assert probe.spent.forwards == probe.spent.backwards == probe.spent.asked == 5 * copies
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+def test_a_call_with_other_inputs_than_the_batch_says_what_to_do(rows, ask_function):
+    def wrong(model, x, target):
+        return model(x[torch.arange(rows) % len(x)])
+
+    with pytest.raises(HeatcheckError, match=rf"called with {rows} inputs in a part of 4 samples.*whole copies"):
+        ask_function(wrong, 4)
+
+
+def test_memory_that_ends_in_the_forward_pass_halves_the_calls(lab, ask_function):
+    got, probe, sizes = ask_function(by_hand, 5, backward=8, largest=3)
+    torch.testing.assert_close(got, lab.explain("saliency", lab.network(), lab.pictures(5)).values)
+    assert probe.halved and probe.numerics.backward == 2 and set(sizes) == {2}
+
+
+def test_memory_that_ends_in_the_functions_own_gradient_halves_the_part(lab, ask_function):
+    parts = []
+
+    def hungry(model, x, target):
+        parts.append(len(x))
+        x = x.detach().requires_grad_()
+        score = model(x).gather(1, target[:, None]).sum()
+        if len(x) > 2:
+            score.register_hook(fail)
+        return torch.autograd.grad(score, x)[0]
+
+    def fail(_gradient):
+        raise torch.OutOfMemoryError("out of memory, tried to allocate")
+
+    got, probe, sizes = ask_function(hungry, 5, backward=8)
+    torch.testing.assert_close(got, lab.explain("saliency", lab.network(), lab.pictures(5)).values)
+    assert probe.halved and probe.numerics.backward == 2
+    assert parts == [5, 4, 2, 2, 1] and sizes == [8, 4, 2, 2, 2]
+
+
+def test_graphs_that_do_not_fit_together_halve_the_part(lab, ask_function):
+    """Memory holds two rows with their graph, however they are divided into calls."""
+    held = []
+    model = lab.wrap(lab.network())
+
+    def hold(_module, args):
+        if sum(held) + len(args[0]) > 2:
+            raise torch.OutOfMemoryError("out of memory, tried to allocate")
+        held.append(len(args[0]))
+
+    model.module().register_forward_pre_hook(hold)
+
+    def own(network, x, target):
+        held.clear()
+        return by_hand(network, x, target)
+
+    got, probe, _ = ask_function(own, 5, backward=8, model=model)
+    torch.testing.assert_close(got, lab.explain("saliency", lab.network(), lab.pictures(5)).values)
+    assert probe.halved and probe.numerics.backward == 2
+
+
+def test_a_function_that_fails_for_another_reason_is_not_tried_again(ask_function):
+    tried = []
+
+    def broken(model, x, target):
+        tried.append(len(x))
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        ask_function(broken, 5)
+    assert tried == [4]
 
 
 def test_a_map_over_units_sums_to_what_each_unit_is_worth():

@@ -14,6 +14,27 @@ from heatcheck.models.architectures.bcos import BasicBlock, BcosConv2d, BcosDens
 from heatcheck.testing.models import bcos, fill_weights, gap_linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/bcos.py",
+        "(encoded.pop() * weights.pop())",
+        "weights.pop()",
+        "test_a_map_sums_to_the_logit_less_the_bias",
+    ),
+    (
+        "methods/bcos.py",
+        "with explanation_mode(network), encoder.register_forward_hook(note):",
+        "with encoder.register_forward_hook(note):",
+        "test_a_map_sums_to_the_logit_less_the_bias",
+    ),
+    (
+        "methods/bcos.py",
+        "encoded.append(out.detach())",
+        "encoded.append(1 - out.detach())",
+        "test_the_network_written_as_one_linear_map_gives_the_same",
+    ),
+)
+
 
 def scaled(network):
     """Batch norm statistics that keep the scores of a random network from vanishing."""

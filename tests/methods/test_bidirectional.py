@@ -15,6 +15,15 @@ from heatcheck.testing.models import one_head_attention, tiny_vit
 from heatcheck.testing.scenes import toy_batch
 from heatcheck.testing.watch import state_of
 
+MUTANTS = (
+    ("methods/bidirectional.py", "(total + slope).relu()", "total.relu()", "test_the_formula_gives_the_same"),
+    ("methods/bidirectional.py", "weights.transpose(-2, -1), slope",
+     "weights, slope", "test_the_formula_gives_the_same"),
+    ("methods/bidirectional.py", "torch.where(total > 0, meets / total,",
+     "torch.where(total > 0, meets,", "test_heads_that_are_alike_count_alike"),
+    ("methods/bidirectional.py", "made / given", "given / made", "test_tokens_that_grow_are_perceived_more"),
+)  # fmt: skip
+
 METHODS = ("bt_head", "bt_token")
 EXACT = {"rtol": 1e-9, "atol": 1e-14}
 
@@ -94,7 +103,7 @@ def test_without_layers_tokens_perceive_themselves_only(lab, kind):
     toy = tiny_vit(depth=2)
     batch = toy_batch(toy, 2)
     assert (lab.explain(f"{kind}(start=2, steps=2)", toy, batch).values == 0).all()
-    with pytest.raises(NotApplicable, match="start=3 lies behind the last of 2"):
+    with pytest.raises(NotApplicable, match="start=3 is beyond the last of 2"):
         lab.explain(f"{kind}(start=3, steps=2)", toy, batch)
 
 
@@ -185,7 +194,7 @@ def test_timm_s_own_attention_gives_the_same(lab, kind, name, more, prefix, rows
 
 @pytest.mark.parametrize("kind", METHODS)
 def test_parameters_that_make_no_sense(lab, kind):
-    with pytest.raises(SpecError, match="steps=1 leaves out an end of the way"):
+    with pytest.raises(SpecError, match="steps=1 cannot include both ends of the path"):
         lab.explain(f"{kind}(steps=1)", tiny_vit(), toy_batch(tiny_vit(), 1))
     with pytest.raises(SpecError, match="start=-2 is not a layer"):
         lab.explain(f"{kind}(start=-2)", tiny_vit(), toy_batch(tiny_vit(), 1))

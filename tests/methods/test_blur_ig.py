@@ -13,6 +13,33 @@ from heatcheck.methods.blur_ig import fading
 from heatcheck.testing.models import linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import toy_batch
 
+MUTANTS = (
+    (
+        "methods/blur_ig.py",
+        "total * (width / step)",
+        "total * (step / width)",
+        "test_one_blur_at_a_time_gives_the_same",
+    ),
+    (
+        "methods/blur_ig.py",
+        "2 * taps.sum(1, keepdim=True) - 1",
+        "2 * taps.sum(1, keepdim=True)",
+        "test_the_blur_is_a_zero_padded_gaussian_filter",
+    ),
+    (
+        "methods/blur_ig.py",
+        "on(down_more) @ (pictures",
+        "on(down) @ (pictures",
+        "test_the_blur_is_a_zero_padded_gaussian_filter",
+    ),
+    (
+        "methods/blur_ig.py",
+        "picture.shape[-1] / 224",
+        "picture.shape[-1] / 256",
+        "test_one_blur_at_a_time_gives_the_same",
+    ),
+)
+
 
 def gaussian(x, sigma, truncate=10.0):
     out = [ndimage.gaussian_filter(c.numpy(), sigma, mode="constant", truncate=truncate) for c in x] if sigma else x

@@ -18,6 +18,17 @@ from heatcheck.testing.models import fill_weights, gap_linear, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 from heatcheck.testing.watch import state_of
 
+MUTANTS = (
+    ("methods/cams.py", "return slopes.flatten(2).mean(-1)",
+     "return slopes.flatten(2).sum(-1)", "test_captum_gives_the_same"),
+    ("methods/cams.py", "place_sum(slopes * maps), place_sum(maps)",
+     "place_sum(slopes * maps), place_sum(maps.abs())", "test_the_formula_gives_the_same"),
+    ("methods/cams.py", "2 + slopes * place_sum(maps)",
+     "2 - slopes * place_sum(maps)", "test_the_formula_gives_the_same"),
+    ("methods/cams.py", "2 * second + place_sum(maps) * third",
+     "2 * second + place_sum(maps * third)", "test_smooth_grad_cam_pp_is_its_formula"),
+)  # fmt: skip
+
 AT_THE_SAMPLE = ("grad_cam", "hires_cam", "layer_cam", "xgrad_cam", "grad_cam_pp")
 FAMILY = (*AT_THE_SAMPLE, "smooth_grad_cam_pp")
 

@@ -15,6 +15,19 @@ from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import fill_weights, gap_linear, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/cams_by_forward.py", "score.reshape(n, channels).softmax(-1)",
+     "score.reshape(n, channels).softmax(0)", "test_the_formula_gives_the_same"),
+    ("methods/cams_by_forward.py", "small = unit_range(maps) if self.torchcam_compat else maps",
+     "small = maps", "test_torchcam_gives_the_same_score_cam"),
+    ("methods/cams_by_forward.py", "loss = clean - without",
+     "loss = without - clean", "test_ablation_cam_has_a_closed_form_with_a_pooled_head"),
+    ("methods/cams_by_forward.py", "torch.where(clean == 0, 1, clean.abs())",
+     "torch.where(clean == 0, 1, clean)", "test_ablation_cam_has_a_closed_form_with_a_pooled_head"),
+    ("methods/cams_by_forward.py", "left[:, 0] * size[0]",
+     "left[:, 0]", "test_eigen_cam_finds_the_pattern_that_all_channels_share"),
+)  # fmt: skip
+
 FAMILY = ("score_cam", "ablation_cam", "eigen_cam")
 
 

@@ -10,6 +10,34 @@ from heatcheck.probe.asks import CLEAN, Shape, passes_of
 from heatcheck.testing.models import bag_of_words, text_inputs
 from heatcheck.testing.scenes import batch_of, probe_for
 
+MUTANTS = (
+    (
+        "methods/coalitions.py",
+        "spread(present, outside=1)",
+        "spread(present, outside=0)",
+        "test_a_rim_is_never_deleted_and_gets_nothing",
+    ),
+    (
+        "methods/coalitions.py",
+        "(i % 2 == 0)[:, None]",
+        "(i % 2 == 1)[:, None]",
+        "test_a_rim_is_never_deleted_and_gets_nothing",
+    ),
+    (
+        "methods/coalitions.py",
+        "torch.arange(2**units).flip(0)",
+        "torch.arange(2**units)",
+        "test_sets_are_all_there_once",
+    ),
+    (
+        "methods/coalitions.py",
+        "if left_over.any() else",
+        "if left_over.all() else",
+        "test_plans_know_what_is_shared_with_metrics",
+    ),
+)
+
+
 GAMES = ["shapley_sampling(samples=2{})", "kernel_shap(samples=30{})", "partition_shap(samples=30{})"]
 
 
@@ -17,13 +45,13 @@ GAMES = ["shapley_sampling(samples=2{})", "kernel_shap(samples=30{})", "partitio
 @pytest.mark.parametrize("extra", ["", ", units=grid(3)", ", fill=uniform", ", fill=uniform, units=grid(3)"])
 def test_plans_hold_with_rims_and_random_fills(lab, spec, extra):
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(2))
-    unit = catalogue.build("method", spec.format(extra)).resolve(model.domain)
+    component = catalogue.build("method", spec.format(extra)).resolve(model.domain)
     for batch in (samples, samples.with_inputs(samples.x)):
         probe = probe_for(model)
-        unit(probe, batch)
+        component(probe, batch)
         shape = Shape(model.domain, samples.x.take(slice(0, 1)))
-        assert 2 * passes_of(unit.asks(shape), unit.passes(shape))[0] == probe.spent.forwards
-        assert unit.passes(shape)[1] == probe.spent.backwards == 0
+        assert 2 * passes_of(component.asks(shape), component.passes(shape))[0] == probe.spent.forwards
+        assert component.passes(shape)[1] == probe.spent.backwards == 0
 
 
 @pytest.mark.parametrize("spec", GAMES)
@@ -31,27 +59,27 @@ def test_plans_hold_with_rims_and_random_fills(lab, spec, extra):
 def test_plans_know_what_is_shared_with_metrics(lab, spec, extra, shared):
     """The deletion of everything is no news, unless a rim stays or a random fill is drawn anew."""
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(1))
-    unit = catalogue.build("method", spec.format(extra)).resolve(model.domain)
+    component = catalogue.build("method", spec.format(extra)).resolve(model.domain)
     shape = Shape(model.domain, samples.x)
     probe = probe_for(model)
     probe.clean(samples)
-    probe.deleted(samples, unit.fill)
-    known = {CLEAN, ("full", unit.fill)}
+    probe.deleted(samples, component.fill)
+    known = {CLEAN, ("full", component.fill)}
     before = probe.spent.forwards
-    unit(probe, samples)
-    assert probe.spent.forwards - before == len(unit.asks(shape) - known) + unit.passes(shape)[0]
-    assert len(unit.asks(shape) & known) == shared
+    component(probe, samples)
+    assert probe.spent.forwards - before == len(component.asks(shape) - known) + component.passes(shape)[0]
+    assert len(component.asks(shape) & known) == shared
 
 
 @pytest.mark.parametrize("spec", GAMES)
 def test_texts_without_words_cost_one_look(spec):
     toy = bag_of_words()
     samples = batch_of(toy, text_inputs(torch.tensor([], dtype=torch.long), 12))
-    unit = catalogue.build("method", spec.format("")).resolve(toy.domain)
+    component = catalogue.build("method", spec.format("")).resolve(toy.domain)
     probe = probe_for(toy)
-    unit(probe, samples)
+    component(probe, samples)
     shape = Shape(toy.domain, samples.x)
-    assert passes_of(unit.asks(shape), unit.passes(shape))[0] == probe.spent.forwards == 1
+    assert passes_of(component.asks(shape), component.passes(shape))[0] == probe.spent.forwards == 1
 
 
 @pytest.mark.parametrize("spec", GAMES)
@@ -59,9 +87,9 @@ def test_texts_without_words_cost_one_look(spec):
 def test_a_rim_is_never_deleted_and_gets_nothing(lab, spec, fill):
     """Values sum to what deleting all units, and only those, costs; with the very noise that stands in for them."""
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(2))
-    unit = catalogue.build("method", spec.format(f", units=grid(3), fill={fill}"))
+    component = catalogue.build("method", spec.format(f", units=grid(3), fill={fill}"))
     probe = probe_for(model)
-    got = unit(probe, samples).values
+    got = component(probe, samples).values
     game = Game(probe, samples, probe.units("grid(3)", samples), fill, "logit")
     whole, _ = game.ends()
     (nothing,) = torch.stack(game.play([1, 1], lambda i, which: torch.zeros(1, 9, dtype=torch.bool))).T
@@ -97,11 +125,11 @@ def test_masks_are_never_all_in_memory(lab, spec, monkeypatch):
 @pytest.mark.parametrize("spec", GAMES)
 def test_noise_around_a_game_costs_what_the_plan_says(lab, spec):
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(1))
-    unit = catalogue.build("method", f"smoothgrad(samples=2, of={spec.format('')})").resolve(model.domain)
+    component = catalogue.build("method", f"smoothgrad(samples=2, of={spec.format('')})").resolve(model.domain)
     probe = probe_for(model)
-    unit(probe, samples)
+    component(probe, samples)
     shape = Shape(model.domain, samples.x)
-    assert passes_of(unit.asks(shape), unit.passes(shape))[0] == probe.spent.forwards
+    assert passes_of(component.asks(shape), component.passes(shape))[0] == probe.spent.forwards
 
 
 def test_sets_are_all_there_once():

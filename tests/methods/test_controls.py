@@ -12,13 +12,42 @@ from heatcheck.metrics.base import Maps
 from heatcheck.testing.models import additive, additive_text
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/controls.py",
+        "batch.streams.derive(probe.model.lineage)",
+        "batch.streams",
+        "test_random_agrees_with_no_other_model_but_does_not_mind_random_weights",
+    ),
+    (
+        "methods/controls.py",
+        "(first + last) / 2",
+        "(first + last + 1) / 2",
+        "test_center_is_a_gaussian_around_the_middle",
+    ),
+    (
+        "methods/controls.py",
+        "-away.square().sum(-1) / 2",
+        "-away.square().sum(-1)",
+        "test_center_is_a_gaussian_around_the_middle",
+    ),
+    ("methods/controls.py", "- free.cumsum(1) + 1", "- free.cumsum(1)", "test_position_falls_evenly_in_reading_order"),
+    (
+        "methods/controls.py",
+        "return -super().attribute(probe, batch)",
+        "return super().attribute(probe, batch)",
+        "test_oracles_are_the_best_and_the_worst_that_single_deletion_can_see",
+    ),
+)
+
+
 CONTROLS = ("random", "constant", "sobel", "center", "input_magnitude", "position", "oracle", "anti_oracle")
 
 
 @pytest.mark.parametrize("id", CONTROLS)
 def test_controls_are_never_ranked_and_need_no_gradients(id):
-    unit = catalogue.build("method", id)
-    assert unit.control and unit.uses == ()
+    component = catalogue.build("method", id)
+    assert component.control and component.uses == ()
 
 
 @pytest.mark.parametrize("id", [c for c in CONTROLS if "oracle" not in c])

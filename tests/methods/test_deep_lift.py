@@ -17,6 +17,16 @@ from heatcheck.models.vision_shim import load_timm
 from heatcheck.testing.models import bias_free_relu, fill_weights, linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/deep_lift.py", "a * mean(b) + mean(a) * b",
+     "a * b.detach() + a.detach() * b", "test_a_product_counts_each_factor_at_the_mean_of_the_other"),
+    ("methods/deep_lift.py", " * multiplier(total, level, 1 / total)", " / total", "test_softmax_step_by_step"),
+    ("methods/deep_lift.py", "torch.where(change >= 0, signal",
+     "torch.where(change <= 0, signal", "test_the_rule_by_hand_gives_the_same"),
+    ("methods/deep_lift.py", "seen.leaf[:n] - seen.leaf[n:]",
+     "seen.leaf[:n] + seen.leaf[n:]", "test_the_rule_by_hand_gives_the_same"),
+)  # fmt: skip
+
 
 def slow(net, x, start, target):
     """One picture through a chain of layers: forwards twice, then multipliers from the score to the picture."""

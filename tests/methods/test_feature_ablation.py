@@ -10,6 +10,10 @@ from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive, bag_of_words, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/feature_ablation.py", 'units: str = "segment"', 'units: str = "cell"', "test_words_are_deleted_whole"),
+)
+
 
 def test_captum_gives_the_same_up_to_the_area(lab):
     """Captum, with each picture's own superpixels as its feature mask."""

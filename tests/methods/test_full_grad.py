@@ -13,6 +13,16 @@ from heatcheck.models.vision_shim import load_timm
 from heatcheck.testing.models import bias_free_relu, fill_weights, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/full_grad.py", "size = values.abs()", "size = values.relu()", "test_the_map_by_hand_is_the_same"),
+    ("methods/full_grad.py", "self.note(out, out - slope * x, x)",
+     "self.note(out, out + slope * x, x)", "test_the_map_by_hand_is_the_same"),
+    ("methods/full_grad.py", "out - moved + out * moved.sum",
+     "out + moved + out * moved.sum", "test_the_terms_of_attention_sum_to_the_score_too"),
+    ("methods/full_grad.py", "seen.value - (seen.logits * slopes[1])",
+     "seen.value + (seen.logits * slopes[1])", "test_all_terms_sum_to_whatever_is_explained"),
+)  # fmt: skip
+
 
 def network(seed=0, act=nn.ReLU):
     """Two convolutions, one of them with batch norm; pooling; a linear head."""

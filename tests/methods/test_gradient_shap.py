@@ -13,10 +13,19 @@ from torch import nn
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import NotApplicable
+from heatcheck.methods.gradient_shap import background_of
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
 from heatcheck.testing.models import additive, linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
+
+MUTANTS = (
+    ("methods/gradient_shap.py", "self.end(probe, copies) - start",
+     "start - self.end(probe, copies)", "test_one_draw_at_a_time_gives_the_same"),
+    ("methods/gradient_shap.py", "self.sigma * span(leaf) * noise",
+     "self.sigma * noise", "test_one_draw_at_a_time_gives_the_same"),
+    ("methods/gradient_shap.py", "others.take(pick)", "others.take(0 * pick)", "test_baselines_are_other_pictures"),
+)  # fmt: skip
 
 
 def places(samples, n):
@@ -125,7 +134,7 @@ def picked(samples, n, count):
 def test_baselines_are_other_pictures(lab):
     toy = additive()
     samples = toy_batch(toy, 3)
-    others = probe_for(toy).background("images", samples.x)["pixels"]
+    others = background_of(probe_for(toy), "images", samples.x)["pixels"]
     starts = others[picked(samples, 6, len(others))]
     want = slow(lab, toy.module(), samples, starts, repeated(samples.x["pixels"], 6))
     torch.testing.assert_close(lab.raw("expected_gradients(samples=6)", toy, samples), want)
@@ -136,7 +145,7 @@ def test_the_sum_tends_to_the_rise_over_the_background(lab):
     toy = additive()
     samples = toy_batch(toy, 2)
     probe = probe_for(toy, forward=64, backward=64)
-    others = probe.background("images", samples.x)
+    others = background_of(probe, "images", samples.x)
     with torch.no_grad():
         usual = toy.logits(others).mean(0)[samples.target]
         own = toy.logits(samples.x).gather(1, samples.target[:, None])[:, 0]
@@ -155,11 +164,11 @@ def test_embedded_pictures_are_read_as_the_model_wants_them(lab, tmp_path):
     model = small(Preprocess(mean=(0.5,) * 3, std=(0.25,) * 3, size=16))
     samples = lab.batch(lab.pictures(2, side=16, dtype=torch.float32))
     probe = probe_for(model)
-    assert probe.background("images", samples.x)["pixels"].shape[1:] == (3, 16, 16)
-    assert probe.background("images", samples.x) is probe.background("images", samples.x)
+    assert background_of(probe, "images", samples.x)["pixels"].shape[1:] == (3, 16, 16)
+    assert background_of(probe, "images", samples.x) is background_of(probe, "images", samples.x)
     for name, colour in (("a", 0), ("b", 255)):
         Image.new("RGB", (32, 32), (colour,) * 3).save(tmp_path / f"{name}.png")
-    flat = probe.background(f"folder:{tmp_path}", samples.x)["pixels"]
+    flat = background_of(probe, f"folder:{tmp_path}", samples.x)["pixels"]
     torch.testing.assert_close(flat[:, 0, 0, 0], torch.tensor([-2.0, 2.0]))
     unit = catalogue.build("method", "expected_gradients(samples=2)", background=f"folder:{tmp_path}")
     assert unit(probe, samples).status == ("ok", "ok")

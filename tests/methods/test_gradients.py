@@ -12,6 +12,21 @@ from heatcheck.probe.answers import scalar
 from heatcheck.testing.models import bag_of_words, bias_free_relu, linear, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/gradients.py",
+        "probe.domain.leaf(batch.x).detach() * probe.gradient",
+        "probe.domain.leaf(batch.x).detach().abs() * probe.gradient",
+        "test_one_picture_at_a_time_gives_the_same",
+    ),
+    (
+        "methods/gradients.py",
+        "        return probe.gradient(batch, self.output)",
+        '        return probe.gradient(batch, "logit")',
+        "test_other_outputs_are_differentiated_as_they_are_read",
+    ),
+)
+
 
 def test_one_picture_at_a_time_gives_the_same(lab):
     net, x = lab.network(), lab.pictures(5)

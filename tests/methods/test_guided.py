@@ -13,6 +13,15 @@ from heatcheck.models.vision_shim import load_timm
 from heatcheck.testing.models import fill_weights, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/guided.py", "return None, grads[0].relu()",
+     "return None, grads[0].abs()", "test_one_relu_in_closed_form"),
+    ("methods/guided.py", "_Rectified.apply(plain.detach(), plain)",
+     "_Rectified.apply(plain.detach(), x)", "test_one_relu_in_closed_form"),
+    ("methods/guided.py", "return guided * probe.domain",
+     "return guided + probe.domain", "test_guided_grad_cam_is_the_product"),
+)  # fmt: skip
+
 RULES = {
     "guided_backprop": lambda signal, z: signal * (signal > 0) * (z > 0),
     "deconvolution": lambda signal, z: signal * (signal > 0),

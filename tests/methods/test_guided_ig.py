@@ -12,6 +12,28 @@ from heatcheck.core.spec import SpecError
 from heatcheck.testing.models import linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/guided_ig.py",
+        "max(goal - self.max_dist, 0.0)",
+        "max(goal + self.max_dist, 0.0)",
+        "test_the_path_leads_from_the_baseline_close_to_the_line",
+    ),
+    (
+        "methods/guided_ig.py",
+        "total += (done - before) * slope",
+        "total += done * slope",
+        "test_without_leeway_it_is_the_straight_line",
+    ),
+    ("methods/guided_ig.py", "steepness <= ALIKE * bound", "steepness >= bound", "test_flat_features_go_first"),
+    (
+        "methods/guided_ig.py",
+        "int(self.fraction * (len(done) - 1)) + 1",
+        "int(self.fraction * (len(done) - 1)) + 2",
+        "test_one_feature_at_a_time_gives_the_same",
+    ),
+)
+
 
 def slow(slope, x, start, steps, fraction, max_dist):
     """One picture in pixel values: move the flattest features until the step's distance to the input is reached."""

@@ -14,6 +14,28 @@ from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive_text, constant
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/hsic.py",
+        "spread = 2 * outputs.quantile(0.5)",
+        "spread = outputs.quantile(0.5)",
+        "test_an_output_that_follows_one_unit_has_a_closed_form",
+    ),
+    (
+        "methods/hsic.py",
+        "2 * total / len(outputs) ** 2",
+        "2 * total / len(outputs)",
+        "test_an_output_that_follows_one_unit_has_a_closed_form",
+    ),
+    ("methods/hsic.py", "kept - kept.mean(0)", "kept", "test_the_quadratic_form_is_the_trace"),
+    (
+        "methods/hsic.py",
+        "stratum >= samples // 2",
+        "stratum >= samples // 3",
+        "test_every_unit_is_there_in_half_of_the_questions",
+    ),
+)
+
 
 def rng(seed=0):
     return torch.Generator().manual_seed(seed)
@@ -104,10 +126,10 @@ def test_few_units_are_asked_in_every_way_once(lab):
     assert {tuple(row) for row in kept.tolist()} == set(itertools.product([False, True], repeat=3)) and len(kept) == 8
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(2))
     probe = probe_for(model)
-    unit = catalogue.build("method", "hsic(units=grid(2))")
-    unit(probe, samples)
+    component = catalogue.build("method", "hsic(units=grid(2))")
+    component(probe, samples)
     assert probe.spent.forwards == 2 * 16
-    assert unit.passes(Shape(model.domain, samples.x.take(torch.tensor([0])))) == (16, 0)
+    assert component.passes(Shape(model.domain, samples.x.take(torch.tensor([0])))) == (16, 0)
     assert catalogue.build("method", "hsic").resolve(model.domain).passes(Shape(model.domain, samples.x)) == (500, 0)
 
 

@@ -10,6 +10,18 @@ from heatcheck.core import catalogue
 from heatcheck.testing.models import bias_free_relu, constant, linear, one_head_attention, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/idgi.py", ".square_()", ".abs_()", "test_a_linear_model_shares_out_by_squared_weights"),
+    (
+        "methods/idgi.py",
+        "(i % self.steps).double() / self.steps",
+        "(i % self.steps + 1).double() / self.steps",
+        "test_one_point_at_a_time_gives_the_same",
+    ),
+    ("methods/idgi.py", "slope.double() * movable[row]", "slope.double()", "test_special_tokens_of_a_text_get_nothing"),
+    ("methods/idgi.py", "total + share * along(rest, way)", "total", "test_one_point_at_a_time_gives_the_same"),
+)
+
 
 def slow(lab, net, x, start, target, steps):
     """One picture, one point after the other."""

@@ -16,6 +16,28 @@ from heatcheck.methods.integrated_gradients import QUADRATURES, nodes
 from heatcheck.testing.models import bias_free_relu, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/integrated_gradients.py",
+        "return way * slope",
+        "return way.abs() * slope",
+        "test_a_linear_model_needs_no_steps",
+    ),
+    (
+        "methods/integrated_gradients.py",
+        "(place + 1) / 2, weight / 2",
+        "(place + 1) / 2, weight",
+        "test_quadratures_by_hand",
+    ),
+    ("methods/integrated_gradients.py", "weight[[0, -1]] /= 2", "weight[[0]] /= 2", "test_quadratures_by_hand"),
+    (
+        "methods/integrated_gradients.py",
+        "return total / self.baselines",
+        "return total",
+        "test_the_first_of_several_baselines_is_the_single_one",
+    ),
+)
+
 
 def slow(lab, net, x, start, target, places, weights):
     """One picture, one step after the other."""
@@ -55,9 +77,9 @@ def test_captum_gives_the_same(lab, act):
 @given(st.integers(0, 10_000), st.sampled_from(["zero", "channel_mean", "uniform"]))
 def test_maps_sum_to_the_change_in_output(lab, seed, baseline):
     net, samples = lab.network(seed), lab.batch(lab.pictures(2, seed))
-    unit = catalogue.build("method", "integrated_gradients", baseline=baseline)
+    component = catalogue.build("method", "integrated_gradients", baseline=baseline)
     model = lab.wrap(net)
-    total = unit(probe_for(model), samples).values.flatten(1).sum(1)
+    total = component(probe_for(model), samples).values.flatten(1).sum(1)
     apart = replace(
         samples, streams=replace(samples.streams, digests=tuple(f"{d}|method" for d in samples.streams.digests))
     )
@@ -187,7 +209,7 @@ def test_memory_does_not_grow_with_the_steps(lab):
         ("integrated_gradients(quadrature=trapezoid, steps=1)", "steps=2 or more"),
         ("integrated_gradients(steps=0)", "at least 1"),
         ("integrated_gradients(baselines=0, baseline=noise)", "baselines=0 must be at least 1"),
-        ("integrated_gradients(baselines=10)", "baseline=zero would be the same one each time"),
+        ("integrated_gradients(baselines=10)", "baseline=zero would repeat one baseline"),
     ],
 )
 def test_mistakes_are_named(spec, match):

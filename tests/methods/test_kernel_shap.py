@@ -17,6 +17,28 @@ from heatcheck.methods.kernel_shap import coalitions, constrained
 from heatcheck.testing.models import additive, additive_text
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/kernel_shap.py",
+        "(units - 1) / (size * (units - size))",
+        "(units - 1) / size",
+        "test_all_sets_are_weighed_by_the_kernel",
+    ),
+    (
+        "methods/kernel_shap.py",
+        "place < drawn[:, None]",
+        "place <= drawn[:, None]",
+        "test_sets_are_drawn_as_the_kernel_weighs_them",
+    ),
+    ("methods/kernel_shap.py", "root * (z - share)", "root * z", "test_the_regression_written_out_gives_the_same"),
+    (
+        "methods/kernel_shap.py",
+        "gain[:, None] - share * total",
+        "gain[:, None]",
+        "test_too_few_draws_leave_the_rest_even",
+    ),
+)
+
 
 def shapley(value, n):
     """Shapley's formula for a game given by `value(set)`."""

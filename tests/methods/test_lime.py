@@ -19,6 +19,18 @@ from heatcheck.models.base import TorchModel
 from heatcheck.testing.models import additive, additive_text, bag_of_words
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/lime.py", "kept.double().mean(1).sqrt()", "kept.double().mean(1)", "test_the_kernel_by_hand"),
+    ("methods/lime.py", "alpha**0.5 * torch.eye", "alpha * torch.eye", "test_scikit_learn_gives_the_same"),
+    (
+        "methods/lime.py",
+        "x = kept - (share * kept).sum(0)",
+        "x = kept - kept.mean(0)",
+        "test_scikit_learn_gives_the_same",
+    ),
+    ("methods/lime.py", "dtype=torch.float64) < 0.5", "dtype=torch.float64) < 0.4", "test_draws_keep_half"),
+)
+
 
 def slow_lime(net, x, target, z, kernel, alpha):
     """LIME's own recipe on a 4 × 4 grid with zeros for what is off, through scikit-learn."""

@@ -20,6 +20,28 @@ from heatcheck.models.base import TorchModel
 from heatcheck.testing.models import bag_of_words, bias_free_relu, fill_weights
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/relevance.py", "out.abs() / (out.abs() + epsilon)",
+     "out.abs() / (out.abs() - epsilon)", "test_epsilon_and_gamma_are_what_the_rules_use"),
+    ("methods/relevance.py", "ratio(r, out + gamma *",
+     "ratio(r, out - gamma *", "test_epsilon_and_gamma_are_what_the_rules_use"),
+    ("methods/relevance.py", "-beta * ratio(r, minus)", "beta * ratio(r, minus)", "test_layer_by_layer_gives_the_same"),
+    ("methods/relevance.py", "(-low.expand_as(x), up), (-high.expand_as(x), down)",
+     "(-high.expand_as(x), up), (-low.expand_as(x), down)", "test_layer_by_layer_gives_the_same"),
+    ("methods/relevance.py", "torch.ones_like(layer.weight)",
+     "layer.weight.abs()", "test_layer_by_layer_gives_the_same"),
+    ("methods/relevance.py", "ratio(out, scale * x).clamp(0, 1)",
+     "ratio(out, scale * x).clamp(min=0)", "test_a_batch_norm_by_itself_keeps_what_its_shift_leaves"),
+    ("methods/relevance.py", "b + s * self.bias",
+     "b + self.bias", "test_batch_norms_are_part_of_the_layer_before_them"),
+    ("methods/relevance.py", "return a.detach() * b",
+     "return a * b.detach()", "test_a_gate_leaves_all_relevance_to_its_signal"),
+    ("methods/relevance.py", "r.sum(1, keepdim=True) / leaf.shape[1]",
+     "r.sum(1, keepdim=True)", "test_a_pixel_gets_the_relevance_of_channels_made_from_it"),
+    ("methods/lrp.py", '("gamma", "epsilon", "box")',
+     '("gamma", "gamma", "box")', "test_layer_by_layer_gives_the_same"),
+)  # fmt: skip
+
 COMPOSITES = ("epsilon_plus_flat", "epsilon_gamma_box", "epsilon", "gamma", "alpha1_beta0", "alpha2_beta1")
 
 
@@ -350,6 +372,15 @@ def test_pixels_may_be_rescaled_before_the_first_convolution(lab):
     torch.testing.assert_close(lab.raw("lrp", net, x), inside)
     with pytest.raises(NotApplicable, match="changes its input before"):
         lab.raw("lrp(composite=epsilon_gamma_box)", wrap(net), lab.batch(x))
+
+
+def test_a_pixel_gets_the_relevance_of_channels_made_from_it(lab):
+    """B-cos networks read each colour and its inverse."""
+    net = fill_weights(Before(lambda x: torch.cat([x, 1 - x], 1), 6), 0, torch.float64)
+    x = pixels(lab)
+    inside = lab.raw("lrp", nn.Sequential(net.rest, Mean()), net.change(x))
+    want = inside.sum(1, keepdim=True).expand(-1, 3, -1, -1) / 3
+    torch.testing.assert_close(lab.raw("lrp", net, x), want)
 
 
 class Mean(nn.Module):

@@ -13,6 +13,16 @@ from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive, additive_text, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/occlusion.py",
+        "outputs[:, -1:] - outputs[:, :-1]",
+        "outputs[:, :-1] - outputs[:, -1:]",
+        "test_where_units_add_up_it_is_the_truth",
+    ),
+    ("methods/occlusion.py", "read(self.output)", 'read("prob")', "test_one_cell_at_a_time_gives_the_same"),
+)
+
 
 def test_one_cell_at_a_time_gives_the_same(lab):
     net, samples = lab.network(), lab.batch(lab.pictures(3))

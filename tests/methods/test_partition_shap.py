@@ -16,6 +16,33 @@ from heatcheck.methods.partition_shap import contexts, halve, places, price, tre
 from heatcheck.testing.models import additive, additive_text, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/partition_shap.py",
+        "(paths[i].high - paths[i].low).mean(1)",
+        "(paths[i].high - paths[i].low)[:, 0]",
+        "test_the_whole_tree_gives_owens_values",
+    ),
+    (
+        "methods/partition_shap.py",
+        "gain / group.bincount(minlength=len(gain))",
+        "gain",
+        "test_a_budget_that_is_too_small_for_all_units_cuts_the_tree",
+    ),
+    (
+        "methods/partition_shap.py",
+        "(at.amax(0) - at.amin(0)).argmax()",
+        "(at.amax(0) - at.amin(0)).argmin()",
+        "test_cuts_lie_between_rows_or_columns",
+    ),
+    (
+        "methods/partition_shap.py",
+        "high[half] = torch.where(leads, between, high[half])",
+        "high[half] = torch.where(leads, high[half], between)",
+        "test_the_whole_tree_gives_owens_values",
+    ),
+)
+
 
 def picture_tree(rows, columns):
     """Halve a block of cells of a 4 × 4 grid across its longer side, rows first."""

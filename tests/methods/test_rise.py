@@ -17,6 +17,28 @@ from heatcheck.methods.rise import SmoothMasks
 from heatcheck.testing.models import constant
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/rise.py",
+        "self.samples * self.keep",
+        "self.samples",
+        "test_a_model_that_does_not_look_gives_the_mean_mask",
+    ),
+    (
+        "methods/rise.py",
+        'mode="bilinear", align_corners=False',
+        'mode="bilinear", align_corners=True',
+        "test_masks_match_skimage_away_from_the_border",
+    ),
+    (
+        "methods/rise.py",
+        "dtype=torch.float64) < keep",
+        "dtype=torch.float64) > keep",
+        "test_masks_are_draws_of_the_papers_kind",
+    ),
+    ("methods/rise.py", "m[y : y + h, x : x + w]", "m[x : x + h, y : y + w]", "test_the_formula_gives_the_same"),
+)
+
 
 def slow_mask(cells, shift, h, w):
     """Enlarge to (s + 1)·⌈H/s⌉ by bilinear interpolation between cell centres, then crop; one pixel at a time."""

@@ -18,6 +18,33 @@ from heatcheck.methods.shapley_sampling import orders
 from heatcheck.testing.models import additive, additive_text, bag_of_words, linear, one_head_attention, text_inputs
 from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/shapley_sampling.py",
+        "<= (which % between)",
+        "< (which % between)",
+        "test_few_units_get_shapleys_own_values",
+    ),
+    (
+        "methods/shapley_sampling.py",
+        "for end in (nothing, whole)",
+        "for end in (whole, nothing)",
+        "test_where_units_add_up_one_order_is_enough",
+    ),
+    (
+        "methods/shapley_sampling.py",
+        "drawn.flip(1)",
+        "drawn.flip(0)",
+        "test_one_pair_of_orders_is_exact_where_units_meet_in_twos",
+    ),
+    (
+        "methods/shapley_sampling.py",
+        "gather(1, turn)",
+        "gather(1, turn.argsort(1))",
+        "test_following_the_same_orders_gives_the_same",
+    ),
+)
+
 
 def worth(net, x, target, side, there):
     """The logit when only the cells `there` of a `side` × `side` grid are left, the rest zero."""

@@ -13,6 +13,17 @@ from heatcheck.core.types import NotApplicable
 from heatcheck.testing.models import additive, linear, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/smoothing.py", "mean_square - mean.square()",
+     "mean_square - mean.abs()", "test_variance_is_mean_square_minus_squared_mean"),
+    ("methods/smoothing.py", "sums[1].index_add_(0, rows, values.square())",
+     "sums[1].index_add_(0, rows, values.abs())", "test_one_copy_at_a_time_gives_the_same"),
+    ("methods/smoothing.py", "torch.ones_like(span(leaf)) if absolute else span(leaf)",
+     "torch.ones_like(span(leaf))", "test_noise_grows_with_the_range_of_each_input"),
+    ("methods/smoothing.py", "flat.amax(1) - flat.amin(1)",
+     "flat.amax(1) + flat.amin(1)", "test_one_copy_at_a_time_gives_the_same"),
+)  # fmt: skip
+
 FAMILY = ("smoothgrad", "smoothgrad_sq", "vargrad")
 
 

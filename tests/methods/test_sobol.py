@@ -14,6 +14,22 @@ from heatcheck.probe.asks import Shape
 from heatcheck.testing.models import additive_text, constant, fill_weights
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    (
+        "methods/sobol.py",
+        ".square().mean(1) / 2",
+        ".square().mean(1)",
+        "test_an_additive_function_divides_its_variance_among_its_inputs",
+    ),
+    (
+        "methods/sobol.py",
+        "torch.where(at_there, there[own, point], here[own, point])",
+        "torch.where(at_there, here[own, point], there[own, point])",
+        "test_the_formula_gives_the_same",
+    ),
+    ("methods/sobol.py", "plain.var()", "plain.var(correction=0)", "test_the_formula_gives_the_same"),
+)
+
 
 def rng(seed=0):
     return torch.Generator().manual_seed(seed)
@@ -146,20 +162,20 @@ def test_superpixels_are_dimmed_as_a_whole(lab):
     samples = lab.batch(lab.pictures(3, side=16))
     model = lab.wrap(lab.network(side=16))
     probe = probe_for(model)
-    unit = catalogue.build("method", "sobol(designs=4, units=slic(6))")
-    got = unit(probe, samples).values.flatten(1)
+    component = catalogue.build("method", "sobol(designs=4, units=slic(6))")
+    got = component(probe, samples).values.flatten(1)
     units = probe.units("slic(6)", samples)
     for row, index in zip(got, units.index, strict=True):
         assert all(len(row[index == u].unique()) == 1 for u in range(int(index.max()) + 1))
-    foretold = [unit.passes(Shape(model.domain, samples.x.take(torch.tensor([i]))))[0] for i in range(3)]
+    foretold = [component.passes(Shape(model.domain, samples.x.take(torch.tensor([i]))))[0] for i in range(3)]
     assert probe.spent.forwards == sum(foretold) == 4 * int((units.count + 1).sum())
 
 
 def test_the_papers_grid_costs_the_papers_passes_less_the_unused_ones(lab):
     model = lab.wrap(lab.network())
-    unit = catalogue.build("method", "sobol").resolve(model.domain)
-    assert unit.units == "grid(8)" and unit.designs == 32
-    assert unit.passes(Shape(model.domain, lab.batch(lab.pictures(1)).x)) == (32 * (64 + 1), 0)
+    component = catalogue.build("method", "sobol").resolve(model.domain)
+    assert component.units == "grid(8)" and component.designs == 32
+    assert component.passes(Shape(model.domain, lab.batch(lab.pictures(1)).x)) == (32 * (64 + 1), 0)
 
 
 def test_texts_are_refused_with_what_to_try():

@@ -12,6 +12,15 @@ from heatcheck.methods.relevance import ratio
 from heatcheck.testing.models import fill_weights, linear, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
 
+MUTANTS = (
+    ("methods/transformer_attribution.py", "(s * r).relu().mean(1)",
+     "(s * r).abs().mean(1)", "test_module_by_module_gives_the_same"),
+    ("methods/transformer_attribution.py", "alpha_beta(1.0, 0.0, bias=False)",
+     "alpha_beta(1.0, 0.0)", "test_module_by_module_gives_the_same"),
+    ("methods/transformer_attribution.py", "ratio(torch.ones_like(logit), logit.detach())",
+     "torch.ones_like(logit)", "test_the_sign_of_the_score_does_not_turn_relevance"),
+)  # fmt: skip
+
 HEADS = 2
 
 
@@ -178,5 +187,5 @@ def test_networks_without_attention_are_refused(lab):
 def test_mistakes_are_named(lab):
     with pytest.raises(SpecError, match="start=-1"):
         catalogue.build("method", "transformer_attribution(start=-1)")
-    with pytest.raises(NotApplicable, match="start=3 lies behind the last of 2"):
+    with pytest.raises(NotApplicable, match="start=3 is beyond the last of 2"):
         lab.explain("transformer_attribution(start=3)", vision(), lab.pictures(1))

@@ -19,27 +19,27 @@ from heatcheck.probe.inside import Seen
 from heatcheck.probe.probe import Probe
 
 PREFIXES = 16
-"""The most tokens (class, distillation, registers) that may stand before a picture's patches."""
+"""The most tokens (class, distillation, registers) that may come before an image's patches."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionMethod(Method):
-    """A method that looks at one pass through a network of global self-attention, and gives every token a number.
+    """A method that gives every token a value, from one pass through a network with global self-attention.
 
-    A subclass writes `tokens`: from what a pass showed to one number per token. Turning tokens into a map is done
-    here: tokens in front of a picture's patches (class, distillation, registers) are dropped and the rest laid out
-    as the patch grid; a text's tokens are its sites, and those that are never deleted get 0. Networks without
+    A subclass implements `tokens`, which turns what was recorded of a pass into one value per token. This class turns
+    the values into a map: tokens before an image's patches (class, distillation, registers) are dropped and the rest
+    laid out as the patch grid; a text's tokens are its sites, and those that are never deleted get 0. Networks without
     attention, with attention inside windows, or whose tokens are neither patches nor sites are refused.
 
-    What subclasses need for it:
+    Subclasses can use:
 
     - `self.blocks(seen)`: the attention layers of the pass, checked;
-    - `class_rows(slope)`: which tokens the class is read from, as weights that sum to 1, given the gradient at the
+    - `class_rows(slope)`: which tokens the classifier reads, as weights that sum to 1, given the gradient at the
       last attention layer;
     - `carried(rows, layers)`: rows times a product of layers `(I + M_L) … (I + M_1)`;
-    - `trace`: a subclass of `AttentionTrace`, where the pass is to have other derivatives.
+    - `trace`: a subclass of `AttentionTrace`, if the pass needs other derivatives.
 
-    Methods that multiply layers derive from `LayeredAttention`, which has the parameter `start`.
+    Methods that combine layers derive from `LayeredAttention`, which has the parameter `start`.
     """
 
     interpolation: ClassVar[str] = "nearest"
@@ -47,7 +47,7 @@ class AttentionMethod(Method):
 
     @abstractmethod
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n ..."]:
-        """What each token of each question is worth, prefix tokens included."""
+        """The value of each token of each question, prefix tokens included."""
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         maps = self.stream(probe, batch, torch.arange(len(batch)), batch.x.take, self.tokens)
@@ -61,7 +61,7 @@ class AttentionMethod(Method):
         make: Callable[[Tensor], Inputs],
         tokens: Callable[[Seen[AttentionTrace]], Tensor],
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stream values per token, laid out as maps, at inputs made on the fly: the last axis becomes the map's."""
+        """Stream values per token, laid out as maps, at inputs made on the fly; the last axis becomes the map's axes."""
 
         def read(seen: Seen[AttentionTrace]) -> Tensor:
             return token_map(probe, batch.x, seen.rules, tokens(seen))
@@ -104,7 +104,7 @@ class LayeredAttention(AttentionMethod):
     """An attention method over the layers from `start` on.
 
     Args:
-        start: the first layer that counts, from 0; the number of layers leaves none.
+        start: the first layer used, counted from 0; the number of layers means that none is used.
     """
 
     start: int = 0
@@ -117,15 +117,15 @@ class LayeredAttention(AttentionMethod):
     def blocks(self, seen: Seen[AttentionTrace]) -> list[Block]:
         blocks = super().blocks(seen)
         if self.start > len(blocks):
-            raise NotApplicable(f"start={self.start} lies behind the last of {len(blocks)} attention layers")
+            raise NotApplicable(f"start={self.start} is beyond the last of {len(blocks)} attention layers")
         return blocks
 
 
 def class_rows(slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t"]:
-    """The tokens that the class is read from: those whose attention in the last layer matters to it.
+    """The tokens that the classifier reads: those whose attention in the last layer affects the class.
 
     The class token of a ViT or BERT; that and the distillation token of a distilled DeiT; all patches or words
-    where the head averages them. Weights are equal and sum to 1; all are 0 where nothing matters.
+    where the head averages them. Weights are equal and sum to 1; all are 0 where no attention affects the class.
     """
     read = (slope != 0).flatten(3).any(-1).any(1).to(slope.dtype)
     return read / read.sum(-1, keepdim=True).clamp_min(1)
@@ -136,7 +136,7 @@ def carried(
 ) -> Float[Tensor, "n r t"]:
     """`rows` times the product of layers, the last one first; with `residual`, of identity plus each layer.
 
-    The product of whole matrices is never made, only what is read of it.
+    The full matrix product is never computed, only these rows of it.
     """
     for layer in reversed(layers):
         step = torch.matmul(rows, layer)
@@ -147,7 +147,7 @@ def carried(
 def token_map(
     probe: Probe, x: Inputs, trace: AttentionTrace, tokens: Float[Tensor, "n *more t"]
 ) -> Float[Tensor, "n ..."]:
-    """Values of tokens as a map: the grid of a picture's patches, or the sites of a text."""
+    """Values of tokens as a map: the patch grid of an image, or the sites of a text."""
     width = tokens.shape[-1]
     if trace.patches is None:
         sites = probe.domain.deletable(x).shape[1]
@@ -168,7 +168,7 @@ def token_map(
 
 
 def without_special(probe: Probe, x: Inputs, maps: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
-    """Give 0 to a text's tokens that are never deleted, such as [CLS]; maps over patches stay as they are."""
+    """Set a text's tokens that are never deleted, such as [CLS], to 0; maps over patches stay as they are."""
     free = probe.domain.deletable(x)
     return torch.where(free, maps, 0) if maps.shape == free.shape else maps
 
@@ -176,15 +176,15 @@ def without_special(probe: Probe, x: Inputs, maps: Float[Tensor, "b ..."]) -> Fl
 @method("rollout", family="attention", uses=("gradient", "attention"), properties=("nonnegative", "target_free"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Rollout(LayeredAttention):
-    r"""Attention multiplied through the layers, half of it staying where it was.
+    r"""Attention multiplied through the layers, each averaged with the identity for the residual connection.
 
     $R = \hat A_L \cdots \hat A_{\mathrm{start}}, \quad
     \hat A_l = \mathrm{rownorm}\big(\mathrm{mean}_h A_l^h + I\big)$
 
-    Read at the rows of the tokens that the class is read from. The same for every class.
+    Taken from the rows of the tokens that the classifier reads. The same for every class.
 
     Args:
-        start: the first layer that counts, from 0; IDSDS leaves out layer 0.
+        start: the first layer used, counted from 0; IDSDS leaves out layer 0.
 
     Paper: abnar2020.
     Cost per sample: 1 gradient, back to the last attention layer only, which finds the tokens that the head reads.
@@ -203,15 +203,15 @@ class Rollout(LayeredAttention):
 @method("generic_attribution", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GenericAttribution(LayeredAttention):
-    r"""Attention times its gradient, where that speaks for the class, gathered through the layers.
+    r"""The positive part of attention times its gradient, accumulated through the layers.
 
     $R \leftarrow R + \bar A_l R$ from $R = I$, with
     $\bar A_l = \mathrm{mean}_h \big(\partial f_t / \partial A_l^h \odot A_l^h\big)^+$
 
-    Read at the rows of the tokens that the class is read from.
+    Taken from the rows of the tokens that the classifier reads.
 
     Args:
-        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
         head_reduce: `clamp_then_mean` as in the authors' code, `mean_then_clamp`, or `mean_separately`, InterpretDL's
             $(\mathrm{mean}_h A \odot \mathrm{mean}_h \nabla A)^+$.
 
@@ -233,7 +233,7 @@ class GenericAttribution(LayeredAttention):
         return carried(class_rows(slopes[-1])[:, None], layers)[:, 0]
 
     def one_head(self, weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t k"]:
-        """One layer's heads in one."""
+        """One layer's heads combined into one."""
         if self.head_reduce == "clamp_then_mean":
             return (weights * slope).relu().mean(1)
         if self.head_reduce == "mean_then_clamp":
@@ -244,19 +244,19 @@ class GenericAttribution(LayeredAttention):
 @method("attention_grad_cam", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionGradCam(AttentionMethod):
-    r"""The last layer's heads as feature maps, each weighed by its mean gradient.
+    r"""The last layer's heads as feature maps, each weighted by its mean gradient.
 
     $A = \mathrm{ReLU}\big(\mathrm{mean}_h\, \alpha_h A_L^h[c, \cdot]\big), \quad
     \alpha_h = \mathrm{mean}_k\, \partial f_t / \partial A_L^h[c, k]$
 
-    $c$ is the token that the class is read from, $k$ the patches or words; several tokens $c$ are averaged.
+    $c$ is the token that the classifier reads, $k$ runs over the patches or words; several tokens $c$ are averaged.
 
     Paper: chefer2021 (there as a baseline).  Differs: not scaled to [0, 1].
     Cost per sample: 1 gradient, back to the last attention layer only.
     """
 
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n w t"]:
-        """What every head attends to from the class token, then the gradients of that."""
+        """Every head's attention from the tokens that the classifier reads, then its gradient."""
         last = self.blocks(seen)[-1].weights
         (slope,) = seen.gradients([last])
         rows = class_rows(slope)[:, None, None]
@@ -274,19 +274,19 @@ class AttentionGradCam(AttentionMethod):
 @method("legrad", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LeGrad(LayeredAttention):
-    r"""How much more attention to a token would help each layer's own answer.
+    r"""The positive gradient of each layer's own class score at its attention, summed over layers.
 
     $A = \mathrm{minmax}\Big(\sum_{l \ge \mathrm{start}}
     \mathrm{mean}_{h,q} \big(\partial s_l / \partial A_l^h[q, \cdot]\big)^+\Big)$
 
-    $s_l$ is the score that the network's own head (its last norm, pooling and classifier) gives to the tokens that
-    layer $l$ puts out; for the last layer that is the network's score.
+    $s_l$ is the score that the network's own head (its last norm, pooling and classifier) gives to the output
+    tokens of layer $l$; for the last layer that is the network's score.
 
     Args:
         start: the first layer that counts, from 0.
 
     Paper: bousselham2024.  Differs: tokens are pooled as the network pools them; the authors' code averages all tokens
-    also where a CLIP model reads its class token, and takes the last two layers unless told otherwise.
+    also where a CLIP model reads its class token, and uses the last two layers by default.
     Cost per sample: 1 gradient; each layer's score goes back through the head and that layer only.
     """
 

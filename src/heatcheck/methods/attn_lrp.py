@@ -18,18 +18,18 @@ from heatcheck.probe.probe import Probe
 @method("attn_lrp", family="relevance", uses=("gradient",), properties=("dummy", "linear", "symmetric"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttnLRP(Method):
-    r"""Relevance propagation with rules for what transformers are made of.
+    r"""Relevance propagation with rules for the operations in transformers.
 
     $R(q_i) = R(k_i) = \tfrac12 \dots, \quad R(s_i) = s_i \big(R(a_i) - a_i \sum_j R(a_j)\big), \quad a = \mathrm{softmax}(s)$
 
-    A matrix product or product of two signals gives half to each, softmax is expanded at its input, GELU and SiLU hand
-    everything back, the deviation in a layer norm counts as a constant, linear layers have the ε-rule.
+    A product or matrix product of two signals gives half to each, softmax is linearised at its input, GELU and SiLU
+    pass all relevance on, the deviation in a layer norm is treated as a constant, and linear layers use the ε-rule.
 
     Args:
-        variant: `attn` as above; `cp` takes attention weights for constants, so that values get everything. Without
-            biases `cp` sums to the output, `attn` does not: softmax has a value at zero.
+        variant: `attn` as above; `cp` treats attention weights as constants, so that values get all relevance. Without
+            biases `cp` sums to the output; `attn` does not, because softmax is not zero at zero.
         gamma: use the γ-rule on convolutions and linear layers (0.05 to 0.25 for vision transformers); 0 is the ε-rule.
-        epsilon: what keeps the ε-rule from dividing by nothing.
+        epsilon: the stabiliser in the denominator of the ε-rule.
 
     Paper: achtibat2024; cp: ali2022.
     Cost per sample: 1 forward and 1 backward.

@@ -30,13 +30,13 @@ _SHIFTS = STRIDE * STRIDE
 class BagNetEvidence(Method):
     r"""The class score of the patch around each pixel.
 
-    $A(u, v) = f_t\big(x[u - r : u + r,\; v - r : v + r]\big), \quad r = 16$ for BagNet-33; outside the picture is zero
+    $A(u, v) = f_t\big(x[u - r : u + r,\; v - r : v + r]\big), \quad r = 16$ for BagNet-33; zeros around the picture
 
-    The network's own score is the mean of the map over every eighth pixel from $r$ on, as far as patches fit.
+    The network's own score is the mean of the map at every eighth pixel from $r$ on, as far as patches fit.
 
     Args:
-        fast: look only at the patches that the network itself averages, in one pass, and interpolate between their
-            centres; at those centres the map is the same.
+        fast: use only the patches that the network itself averages, in one pass, and interpolate between their
+            centres; at the centres the map is the same.
 
     Paper: brendel2019.  Differs: the paper runs every patch by itself; here 8 × 8 shifted passes give the same scores.
     Cost per sample: 64 forwards on a slightly larger picture, or 1 if `fast`.

@@ -1,4 +1,4 @@
-"""What every attribution method shares, so that a method's file holds only its paper's idea."""
+"""The base class of attribution methods, the `@method` decorator, and helpers that several methods use."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -34,7 +34,7 @@ def method(
     elsewhere: str = "",
     version: int = 1,
 ) -> Callable[[T], T]:
-    """Declare an attribution method: a class derived from `Method`, or a function of one's own.
+    """Declare an attribution method: a class derived from `Method`, or your own function.
 
     A function gets `(model, x, target)`: a differentiable callable from leaf tensors to logits, the leaf tensor
     (pixels or token embeddings) and the target classes; it returns leaf-shaped or site-shaped values.
@@ -46,14 +46,14 @@ def method(
 
     Args:
         id: its name everywhere.
-        family: its kin, by which lists and contact sheets are sorted; see `catalogue.FAMILIES`.
-        on: modalities it exists for.
-        uses: what it needs of a model: `gradient`, `layers` (feature maps), `attention`, `relu`, `bcos`, `bagnet`, or
-            nothing but outputs (`()`).
+        family: the group it is listed under; see `catalogue.FAMILIES`.
+        on: modalities it is defined for.
+        uses: what it needs from a model: `gradient`, `layers` (feature maps), `attention`, `relu`, `bcos`, `bagnet`;
+            `()` if outputs are enough.
         properties: claims that `heatcheck.testing.check_method` verifies: `complete`, `dummy`, `linear`,
             `implementation_invariant`, `symmetric`, `nonnegative`, `target_free`, `gradient_on_linear`.
-        control: whether it is a yardstick, shown but never ranked.
-        elsewhere: why it does not exist for the other modality, and what to try there.
+        control: whether it is a control, which leaderboards show but never rank.
+        elsewhere: why it is not defined for the other modality, and what to try instead.
         version: raised whenever its results change.
     """
     if family not in catalogue.FAMILIES:
@@ -78,12 +78,12 @@ def method(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Method(Component, ABC):
-    """An attribution method. Authors write `attribute`; calling is the base class's business.
+    """An attribution method. A subclass implements `attribute`; the base class does the rest.
 
     Args:
-        output: the scalar explained: logit, prob, logprob or margin.
+        output: the model output that is explained: logit, prob, logprob or margin.
         reduction: how channels or embedding coordinates become one number per site.
-        post: what is done to the finished map: none, abs, relu.
+        post: what is applied to the finished map: none, abs or relu.
     """
 
     output: str = "logit"
@@ -97,26 +97,26 @@ class Method(Component, ABC):
         """Signed values, leaf-shaped or already one per site or feature-map cell."""
 
     def asks(self, shape: Shape) -> set[Ask]:
-        """The deletions it asks of one sample that a metric may ask too; for sharing and circularity."""
+        """Its deletions of one sample that a metric may need too: these are shared, and mark circular pairs."""
         return set()
 
     def passes(self, shape: Shape) -> tuple[int, int]:
-        """Forward and backward passes per sample beside those of `asks`."""
+        """Forward and backward passes per sample, besides those of `asks`."""
         return 0, 0
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """What it needs of a model, with the parameters it has."""
+        """What it needs from a model, given its parameters."""
         return tuple(self.facts.get("uses", ()))
 
     @property
     def control(self) -> bool:
-        """Whether it is a yardstick rather than a contestant."""
+        """Whether it is a control, which is shown but never ranked."""
         return bool(self.facts.get("control", False))
 
     @property
     def signed(self) -> bool:
-        """Whether negative values mean "against"."""
+        """Whether negative values mean evidence against the class."""
         return "nonnegative" not in self.facts.get("properties", ()) and self.post == "none" and self.reduction == "sum"
 
     def applies_to(self, domain: Domain) -> None:
@@ -135,7 +135,7 @@ class Method(Component, ABC):
 
     @property
     def cache_key(self) -> str:
-        """What this method's maps are made of before `post`; methods that differ in it alone share the work."""
+        """The key of the maps before `post`: methods that differ only in `post` share them."""
         return canonical({**self.identity(), "params": {**self.identity()["params"], "post": None}})
 
     def reduced(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
@@ -194,20 +194,20 @@ def _from_function(function: Callable[..., Tensor]) -> type[Method]:
 
 
 def repeat_rows(n: int, times: int) -> Int[Tensor, " k"]:
-    """`0 0 0 1 1 1 …`: the sample of each question when every sample gets `times` of them in a row."""
+    """`0 0 0 1 1 1 …`: the sample that each query belongs to, with `times` consecutive queries per sample."""
     return torch.arange(n).repeat_interleave(times)
 
 
-def spread_density(probe: Probe, batch: Batch, units: Units, worth: Float[Tensor, "b u"]) -> Float[Tensor, "b ..."]:
-    """Give every site its unit's worth divided by the unit's area, so that a map's sum over a unit is its worth."""
-    share = torch.where(units.valid, worth / units.area.clamp_min(1), 0)
+def spread_density(probe: Probe, batch: Batch, units: Units, values: Float[Tensor, "b u"]) -> Float[Tensor, "b ..."]:
+    """Divide each unit's value evenly among its sites, so that the map's sum over a unit is the unit's value."""
+    share = torch.where(units.valid, values / units.area.clamp_min(1), 0)
     return probe.domain.as_map(units.spread(share), batch.x)
 
 
 def eraser(probe: Probe, batch: Batch, fill: str) -> Callable[[Int[Tensor, " n"], Shaped[Tensor, "n s"]], Inputs]:
-    """A function of samples (by number) and masks that deletes what is not kept.
+    """A function that deletes from the given samples all sites that their masks do not keep.
 
-    What a random fill draws here is not what metrics delete with.
+    A random fill draws other values here than for metrics.
     """
     filler: Fill = catalogue.build("fill", fill)
     full = filler.full(probe.domain, replace(batch, streams=batch.streams.derive("method")))
@@ -216,3 +216,8 @@ def eraser(probe: Probe, batch: Batch, fill: str) -> Callable[[Int[Tensor, " n"]
         return filler.erase(probe.domain, batch.x.take(rows), keep, full.take(rows))
 
     return erase
+
+
+def is_random(fill: str) -> bool:
+    """Whether a fill is random. Methods and metrics then delete with different draws, and share no queries."""
+    return fill != "auto" and bool(catalogue.build("fill", fill).random)

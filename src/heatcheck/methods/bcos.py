@@ -22,13 +22,13 @@ from heatcheck.probe.probe import Probe
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bcos(Method):
-    r"""What each pixel of a B-cos network contributes, by the network's own account.
+    r"""What each pixel contributes to the score of a B-cos network, from the weights that the network applies to it.
 
     $a = \tilde x \odot w_t(\tilde x), \quad f_t(x) = w_t(\tilde x)^\top \tilde x + b, \quad \tilde x = [x, 1 - x]$
 
-    The weight $w_t$ is the gradient in explanation mode: the factors $|\cos|^{B-1}$ and the norms in them are taken as
-    given. So the map sums to the logit less the network's bias $b$ for the convolutional networks. An ordinary
-    input × gradient on $\tilde x$ has nearly the same sum, but spreads it otherwise.
+    The weight $w_t$ is the gradient in explanation mode: the factors $|\cos|^{B-1}$ and the norms in them are treated
+    as constants. For the convolutional networks the map therefore sums to the logit minus the network's bias $b$.
+    Ordinary input × gradient on $\tilde x$ has nearly the same sum but distributes it differently.
 
     Paper: boehle2022.  Differs: batches of any size; channels are added up by `reduction`.
     Cost per sample: 1 gradient.
@@ -56,7 +56,7 @@ class Bcos(Method):
 
 
 def _encoder(network: nn.Module, name: str) -> nn.Module:
-    """The module that gives the network its six channels: this package's, or the one of the package `bcos`."""
+    """The module that adds the three inverse channels; it has the same name here and in the package `bcos`."""
     if not detachable(network):
         raise NotApplicable(
             f"needs a B-cos network, and {name} has no part that knows explanation mode; "

@@ -10,7 +10,7 @@ from torch import Tensor
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.attention import LayeredAttention, carried, class_rows, without_special
-from heatcheck.methods.base import method
+from heatcheck.methods.base import method, repeat_rows
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.attention import AttentionTrace, Block
 from heatcheck.probe.inside import Seen
@@ -21,13 +21,13 @@ Layers = list[Float[Tensor, "n t k"]]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bidirectional(LayeredAttention):
-    """What tokens perceive of one another through the layers, times how the class reasons from the last of them.
+    """What the paper calls attention perception, between tokens through the layers, times reasoning feedback.
 
-    Subclasses say what is perceived in a layer.
+    Subclasses define the perception of a layer.
 
     Args:
-        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
-        steps: scaled inputs that the reasoning is averaged over, both ends included.
+        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
     """
 
     steps: int = 20
@@ -35,14 +35,14 @@ class Bidirectional(LayeredAttention):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.steps < 2:
-            raise SpecError(f"{self.id}: steps={self.steps} leaves out an end of the way; it must be 2 or more")
+            raise SpecError(f"{self.id}: steps={self.steps} cannot include both ends of the path; it must be 2 or more")
 
     @abstractmethod
     def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
-        """How much each token takes from each other one, in every layer; and the gradient at the last attention."""
+        """How much each token takes from every other, layer by layer; and the gradient at the last attention layer."""
 
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n w t k"]:
-        """At the input itself: what is perceived, the weight of each row, and the gradient by head."""
+        """At the input itself: the perception through all layers, the weight of each row, and the gradient per head."""
         layers, slope = self.perceived(seen, self.blocks(seen))
         n, _, tokens, _ = slope.shape
         identity = torch.eye(tokens, dtype=slope.dtype).expand(n, -1, -1)
@@ -55,14 +55,14 @@ class Bidirectional(LayeredAttention):
         return without_special(probe, batch.x, torch.cat(parts))
 
     def _part(self, probe: Probe, batch: Batch, own: Int[Tensor, " p"]) -> Float[Tensor, "p ..."]:
-        """The maps of a few samples, whose gradients by head are all held."""
+        """The maps of a few samples, whose gradients per head are all kept in memory."""
         whole = torch.cat([m for _, m in self.stream(probe, batch, own, lambda i: batch.x.take(own[i]), self.tokens)])
         used = whole[:, 1].flatten(2).any(-1).any(0).nonzero()[:, 0]
         perception, rows, slope = whole[:, 0, used], whole[:, 1, used], whole[:, 2:, used]
 
         leaf = probe.domain.leaf(batch.x).detach()
         share = torch.linspace(0, 1, self.steps, dtype=torch.float64)[:-1]
-        which = torch.arange(len(own)).repeat_interleave(len(share))
+        which = repeat_rows(len(own), len(share))
 
         def scaled(i: Int[Tensor, " n"]) -> Inputs:
             at = own[which[i]]
@@ -83,7 +83,7 @@ class Bidirectional(LayeredAttention):
 
 
 def in_turn(values: Float[Tensor, "p k ..."]) -> Float[Tensor, "p ..."]:
-    """The sum over the second axis, one after another, so that its bits depend on nothing else."""
+    """The sum over the second axis, added one by one so that its bits do not depend on the rest of the batch."""
     total = torch.zeros_like(values[:, :1]).sum(1)
     for value in values.unbind(1):
         total = total + value
@@ -93,19 +93,19 @@ def in_turn(values: Float[Tensor, "p k ..."]) -> Float[Tensor, "p ..."]:
 @method("bt_head", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BtHead(Bidirectional):
-    r"""Perception by heads that matter, times reasoning feedback.
+    r"""Perception through heads weighted by their importance, times reasoning feedback.
 
     $A = \big(R \odot F\big)[c, \cdot]$ with $R \leftarrow R + \tilde A_l R$ from $R = I$,
     $\tilde A_l = \sum_h I_h A_l^h$, $I_h \propto \mathrm{mean}\,\big|{A_l^h}^\top \partial f_t / \partial A_l^h\big|$ and
     $F = \mathrm{mean}_h \big(\mathrm{mean}_\alpha\, \partial f_t(\alpha x) / \partial A_L^h\big)^+$
 
-    $c$ is the token that the class is read from; several are averaged.
+    $c$ is the token that the classifier reads; several are averaged.
 
     Args:
-        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
-        steps: scaled inputs that the reasoning is averaged over, both ends included.
+        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
 
-    Paper: chen2023.  Differs: heads are weighed per sample, all layers count unless told otherwise.
+    Paper: chen2023.  Differs: heads are weighted per sample; all layers are used by default.
     Cost per sample: `steps` gradients, all but one back to the last attention layer only.
     """
 
@@ -117,7 +117,7 @@ class BtHead(Bidirectional):
 
 
 def by_head(weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t k"]:
-    """Heads added up, each weighed by its share in what the gradient meets; equally where it meets nothing."""
+    """Heads summed, each weighted by its share of the mean of |Aᵀ ∂f/∂A|; equally where that is zero."""
     meets = torch.matmul(weights.transpose(-2, -1), slope).abs().flatten(2).mean(-1)
     total = meets.sum(1, keepdim=True)
     share = torch.where(total > 0, meets / total, 1 / weights.shape[1])
@@ -127,20 +127,20 @@ def by_head(weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) 
 @method("bt_token", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BtToken(Bidirectional):
-    r"""Perception of tokens by how much attention makes of them, times reasoning feedback.
+    r"""Perception of tokens weighted by how much attention lengthens them, times reasoning feedback.
 
     $A = \big(R \odot F\big)[c, \cdot]$ with $R \leftarrow R + \tilde A_l R$ from $R = I$,
     $\tilde A_l = \mathrm{mean}_h A_l^h \cdot \mathrm{diag}_j\big(\lVert v_j W_O \rVert / \lVert z_j \rVert\big)$ and
     $F = \mathrm{mean}_h \big(\mathrm{mean}_\alpha\, \partial f_t(\alpha x) / \partial A_L^h\big)^+$
 
-    $v_j$ are the values of token $j$ over all heads, $W_O$ the projection behind them without its bias, $z_j$ the
-    layer's input before it is normalised, and $c$ the token that the class is read from; several are averaged.
+    $v_j$ are the values of token $j$ over all heads, $W_O$ the output projection without its bias, $z_j$ the layer's
+    input before it is normalised, and $c$ the token that the classifier reads; several are averaged.
 
     Args:
-        start: the first layer that counts, from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
-        steps: scaled inputs that the reasoning is averaged over, both ends included.
+        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
 
-    Paper: chen2023.  Differs: all layers count unless told otherwise.
+    Paper: chen2023.  Differs: all layers are used by default.
     Cost per sample: `steps` gradients, all of them back to the last attention layer only.
     """
 
@@ -150,7 +150,7 @@ class BtToken(Bidirectional):
 
 
 def by_token(block: Block) -> Float[Tensor, "n t k"]:
-    """The mean head, each token weighed by how much longer its projected values are than its input."""
+    """The mean over heads, each token weighted by the length of its projected values relative to its input."""
     if block.projection is None or block.stream is None:
         raise NotApplicable(
             "compares what attention makes of a token with what comes in, but this network has no projection behind "
@@ -159,5 +159,5 @@ def by_token(block: Block) -> Float[Tensor, "n t k"]:
     values = block.values.detach().transpose(1, 2).flatten(2)
     made = torch.matmul(values, block.projection.detach().T).norm(dim=-1)
     given = block.stream.detach().norm(dim=-1)
-    ratio = torch.where(given > 0, made / given, 0)
-    return block.weights.detach().mean(1) * ratio[:, None]
+    growth = torch.where(given > 0, made / given, 0)
+    return block.weights.detach().mean(1) * growth[:, None]

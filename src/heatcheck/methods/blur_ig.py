@@ -24,20 +24,20 @@ from heatcheck.probe.probe import Probe
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BlurIG(Method):
-    r"""The gradient integrated along the pictures that ever more blur gives.
+    r"""The gradient integrated along a path of more and more blurred pictures.
 
     $a = -\int_0^{\sigma_{max}} \frac{\partial f_t(x_\sigma)}{\partial x_\sigma} \odot
     \frac{\partial x_\sigma}{\partial \sigma} \, d\sigma$,
-    where $x_\sigma$ is $x$ under a Gaussian of deviation $\sigma$, with zeros around the picture
+    where $x_\sigma$ is $x$ blurred by a Gaussian of standard deviation $\sigma$, with zeros around the picture
 
     Sums to $f_t(x) - f_t(x_{\sigma_{max}})$, up to O(1/steps).
 
     Args:
-        steps: blurred pictures, with deviations from 0 in equal steps.
-        sigma_max: the largest deviation, in pixels at 224, scaled with the picture's width.
-        grad_step: the difference of deviations by which the change of the picture is measured, scaled likewise.
+        steps: number of blurred pictures; their standard deviations start at 0 and grow in equal steps.
+        sigma_max: where the path ends: a standard deviation in pixels at width 224, scaled with the picture's width.
+        grad_step: the step of the finite difference $\partial x_\sigma / \partial \sigma$, scaled likewise.
 
-    Paper: xu2020.  Differs: the Gaussian is not cut off at four deviations.
+    Paper: xu2020.  Differs: the Gaussian is not cut off at four standard deviations.
     Cost per sample: `steps` gradients.
     """
 
@@ -76,10 +76,10 @@ class BlurIG(Method):
 def fading(
     pictures: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"], step: float
 ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
-    """Each picture under a Gaussian of its own deviation, and what it loses when that grows by `step`.
+    """Each picture blurred with its own standard deviation, and what it loses when that grows by `step`.
 
-    The loss is computed from the differences of the Gaussians, as single precision has no digits left for those of
-    the pictures.
+    The loss is computed from the difference of the two Gaussians: in single precision the difference of the two blurred
+    pictures would be mostly rounding error.
     """
     down, across = (gaussians(side, sigma) for side in pictures.shape[-2:])
     down_more, across_more = (gaussians(side, sigma + step) for side in pictures.shape[-2:])
@@ -93,7 +93,7 @@ def fading(
 
 
 def gaussians(side: int, sigma: Float[Tensor, " n"]) -> Float[Tensor, "n s s"]:
-    """Convolution with a Gaussian whose taps sum to one, zeros outside, as a matrix for each deviation."""
+    """Convolution with a Gaussian whose taps sum to one, zero-padded, as one matrix per standard deviation."""
     reach = max(side, math.ceil(10 * float(sigma.max())))
     distance = torch.arange(reach + 1, dtype=torch.float64)
     taps = torch.exp(-0.5 * (distance / sigma.double().clamp_min(1e-9)[:, None]) ** 2)

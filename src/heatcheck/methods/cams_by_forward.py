@@ -1,4 +1,4 @@
-"""Class activation maps without gradients: channels are shown, taken away, or only looked at."""
+"""Class activation maps without gradients: channels serve as masks, are set to zero, or are only projected."""
 
 from dataclasses import dataclass
 
@@ -24,16 +24,16 @@ from heatcheck.probe.probe import Probe
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ScoreCam(Cam):
-    r"""A layer's feature maps, each weighed by the score of the picture seen through it alone.
+    r"""A layer's feature maps, each weighted by the score of the image masked with it.
 
     $A = \mathrm{ReLU}\big(\sum_k w_k A_k\big), \quad w = \mathrm{softmax}_k\, f_t\big(x \odot H_k + b \odot (1 - H_k)\big)$
 
-    where $H_k$ is $A_k$ enlarged bilinearly, then scaled to [0, 1]; a map without contrast shows nothing. The paper
-    subtracts the score of a baseline from all of $f_t$, which the softmax undoes.
+    where $H_k$ is $A_k$ upsampled bilinearly, then scaled to [0, 1]; a constant map hides the whole image. The paper
+    subtracts the score of a baseline from every $f_t$, which the softmax cancels.
 
     Args:
-        fill: what is seen where a map is zero; the paper's product with the input is `zero`.
-        torchcam_compat: whether maps are scaled before they are enlarged, as in TorchCAM.
+        fill: what replaces the input where the mask is zero; the paper's product with the input is `zero`.
+        torchcam_compat: whether maps are scaled before they are upsampled, as in TorchCAM.
 
     Paper: wang2020.
     Cost per sample: 1 + channels forwards.
@@ -58,7 +58,7 @@ class ScoreCam(Cam):
         return channel_sum(weights * maps)
 
     def masks(self, maps: Float[Tensor, "m h w"], size: tuple[int, int]) -> Float[Tensor, "m s"]:
-        """Feature maps as masks over sites."""
+        """Feature maps as masks over sites, between 0 and 1."""
         small = unit_range(maps) if self.torchcam_compat else maps
         large = F.interpolate(small[:, None], size, mode="bilinear", align_corners=False)[:, 0]
         return (large if self.torchcam_compat else unit_range(large)).flatten(1)
@@ -80,15 +80,15 @@ class ScoreCam(Cam):
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AblationCam(Cam):
-    r"""A layer's feature maps, each weighed by what the output loses when it is set to zero.
+    r"""A layer's feature maps, each weighted by how much the output drops when it is set to zero.
 
     $A = \mathrm{ReLU}\big(\sum_k w_k A_k\big), \quad w_k = \frac{f_t - f_t^{A_k = 0}}{|f_t|}$
 
-    Of a token layer the patch tokens' channel is set to zero; class and register tokens stay as they are.
+    In a token layer the channel of the patch tokens is set to zero; class and register tokens stay as they are.
 
-    Paper: desai2020.  Differs: divides by the size of the output, so that a loss keeps its sign where the output is
-        negative; an output of zero divides by nothing.
-    Cost per sample: 2 + channels forwards, mostly of the layers behind `layer` only.
+    Paper: desai2020.  Differs: divides by the absolute value of the output, so that a drop keeps its sign where the
+        output is negative; where the output is zero, it does not divide.
+    Cost per sample: 2 + channels forwards, mostly of the layers after `layer` only.
     """
 
     def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
@@ -123,12 +123,12 @@ class AblationCam(Cam):
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EigenCam(Cam):
-    r"""A layer's feature maps, projected onto the direction in channel space that holds most of them.
+    r"""A layer's feature maps, projected onto their first principal direction in channel space.
 
     $A = \mathrm{ReLU}(M v_1), \quad M = U \Sigma V^\top$
 
-    where $M$ has a row per place and a column per channel, and $v_1$ is its first right singular vector. Its sign,
-    which no decomposition determines, is the one with which the map sums to more than zero. The class plays no part.
+    where $M$ has a row per position and a column per channel, and $v_1$ is its first right singular vector. The
+    decomposition leaves the sign of $v_1$ open; it is chosen so that the map has a positive sum. The class is not used.
 
     Paper: muhammad2020.
     Cost per sample: 1 forward.
@@ -143,7 +143,7 @@ class EigenCam(Cam):
 
 
 def first_projection(maps: Float[Tensor, "c h w"]) -> Float[Tensor, "h w"]:
-    """Places on the first principal direction through the origin, in double precision, with a positive sum."""
+    """Positions projected onto the first principal direction through the origin, signed to have a positive sum."""
     if not torch.isfinite(maps).all():
         return torch.full_like(maps[0], torch.nan)
     left, size, _ = torch.linalg.svd(maps.double().flatten(1).T, full_matrices=False)
@@ -153,6 +153,6 @@ def first_projection(maps: Float[Tensor, "c h w"]) -> Float[Tensor, "h w"]:
 
 
 def unit_range(maps: Float[Tensor, "m h w"]) -> Float[Tensor, "m h w"]:
-    """Each map scaled to [0, 1]; zero where it has no contrast."""
+    """Each map scaled to [0, 1]; zero where it is constant."""
     low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
     return ratio(maps - low, (high - low).expand_as(maps))

@@ -1,4 +1,4 @@
-"""Controls: yardsticks that every leaderboard shows and none ranks."""
+"""Controls: methods that every leaderboard shows and none ranks."""
 
 from dataclasses import dataclass
 
@@ -17,12 +17,13 @@ from heatcheck.probe.probe import Probe
 @method("random", family="control", uses=(), properties=("nonnegative", "target_free"), control=True, version=2)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Random(Method):
-    """Uniform noise from the sample's own stream: what no method may fall below.
+    """Uniform noise, drawn for each sample: every method should score better than this.
 
-    Each model gets noise of its own, so that it agrees with no other; copies with random weights keep their model's.
+    Each model has its own noise, so that maps of different models do not agree by construction. Copies of a model with
+    randomised weights keep the model's noise.
 
     Args:
-        grid: cells per side of noise that is then enlarged bilinearly; none for every site alone.
+        grid: cells per side of coarse noise that is enlarged bilinearly; none draws every site separately.
 
     Cost per sample: nothing.
     """
@@ -47,7 +48,7 @@ class Random(Method):
 @method("constant", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Constant(Method):
-    """The same value everywhere: what ties alone are worth.
+    """The same value everywhere: the score that a metric gives to ties alone.
 
     Cost per sample: nothing.
     """
@@ -60,7 +61,7 @@ class Constant(Method):
 @method("sobel", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sobel(Method):
-    """Edges of the picture, jumps between the words of a text: what can be had without asking the model.
+    """Edges of the picture, or jumps between the words of a text: a map that does not depend on the model.
 
     Paper: hooker2019.
     Cost per sample: nothing.
@@ -73,10 +74,10 @@ class Sobel(Method):
 @method("center", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Center(Method):
-    """A Gaussian around the middle of what may be deleted: where photographers put things.
+    """A Gaussian around the middle of the deletable sites, as photographs tend to show their subject there.
 
     Args:
-        sigma: its deviation, as a share of each side.
+        sigma: its standard deviation, as a share of each side.
 
     Cost per sample: nothing.
     """
@@ -86,7 +87,7 @@ class Center(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.sigma > 0:
-            raise SpecError(f"{self.id}: sigma={self.sigma!r} is a deviation and must be above 0")
+            raise SpecError(f"{self.id}: sigma={self.sigma!r} is a standard deviation and must be above 0")
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         rows, columns = probe.domain.shape(batch.x)
@@ -101,7 +102,7 @@ class Center(Method):
 @method("input_magnitude", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class InputMagnitude(Method):
-    """How far the input is from zero in leaf space, whatever the model makes of it.
+    """The absolute value of the input (pixels or embeddings), whatever the model does with it.
 
     Cost per sample: nothing.
     """
@@ -113,9 +114,9 @@ class InputMagnitude(Method):
 @method("position", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Position(Method):
-    """Earlier is more, in reading order: what a text that begins with its point gives away for nothing.
+    """Values that fall in reading order, as many texts make their point early.
 
-    Falls evenly from 1 at the first site that may be deleted to 1 / sites at the last; pictures are read row by row.
+    They fall evenly from 1 at the first deletable site to 1 / sites at the last; pictures are read row by row.
 
     Cost per sample: nothing.
     """
@@ -129,7 +130,7 @@ class Position(Method):
 @method("oracle", family="control", uses=(), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Oracle(Occlusion):
-    """What the output really loses when each unit is deleted alone: the best that `sds` can be given.
+    """What the output loses when each unit is deleted alone: the best possible map under `sds`.
 
     Cost per sample: 1 + units forwards, shared with `sds`.
     """
@@ -138,7 +139,7 @@ class Oracle(Occlusion):
 @method("anti_oracle", family="control", uses=(), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AntiOracle(Occlusion):
-    """The oracle upside down: the worst that `sds` can be given.
+    """The oracle with its sign flipped: the worst possible map under `sds`.
 
     Cost per sample: 1 + units forwards, shared with `sds`.
     """

@@ -19,17 +19,17 @@ from heatcheck.probe.rules import Rules
 @method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DeepLift(Method):
-    r"""The way from a baseline, times multipliers that are exact for just that way.
+    r"""The difference from a baseline, times multipliers that are exact for that difference.
 
     $a = (x - b) \odot m, \quad m_{z \to y} = (y_x - y_b) / (z_x - z_b)$ at every activation $y(z)$
 
     Multipliers chain as derivatives do, so maps sum to $f_t(x) - f_t(b)$ exactly. A product counts each factor's
     change at the mean of the other, $\Delta(uv) = \bar v \Delta u + \bar u \Delta v$; softmax and layer norm are
-    taken apart into exponentials, logarithms, products and roots; the maximum of a window goes to the place where the
-    larger of the two maxima is. Where input and baseline agree, multipliers are derivatives.
+    decomposed into exponentials, logarithms, products and roots; the change of a window's maximum is assigned to the
+    position of the larger of the two maxima. Where input and baseline agree, multipliers are derivatives.
 
     Args:
-        baseline: the fill with which everything is deleted; a random one is drawn once per sample.
+        baseline: the fill that replaces the whole input; a random one is drawn once per sample.
 
     Paper: shrikumar2017.  Differs: Rescale only, no RevealCancel; products, softmax and norms have exact multipliers,
         which the paper does not give; special tokens of a text stay.
@@ -64,7 +64,7 @@ class DeepLift(Method):
 
 
 def require_sum(shares: Float[Tensor, "n k"], now: Float[Tensor, " n"], before: Float[Tensor, " n"], name: str) -> None:
-    """Refuse a network whose inputs and baselines were not told apart: then shares do not sum to the change."""
+    """Refuse a network that mixes inputs with baselines: its shares do not sum to the change in output."""
     eps = torch.finfo(shares.dtype).eps
     rounding = 10 * eps**0.5 * shares.abs().sum(1) + 1000 * eps * (now.abs() + before.abs())
     if ((shares.sum(1) - (now - before)).abs() > rounding).any():
@@ -75,7 +75,7 @@ def require_sum(shares: Float[Tensor, "n k"], now: Float[Tensor, " n"], before: 
 
 
 class Rescale(Rules):
-    """Multipliers in place of derivatives: the first half of every tensor is the input's, the second the baseline's.
+    """Multipliers in place of derivatives: the first half of every tensor is the inputs', the second the baselines'.
 
     All formulas are symmetric in the two, so they are written once for both halves.
     """
@@ -103,7 +103,7 @@ class Rescale(Rules):
         return self.activation("exp", self.log_softmax(x, dim), torch.exp)
 
     def log_softmax(self, x: Tensor, dim: int) -> Tensor:
-        """The logarithm of the softmax; what is subtracted from all is the logarithm of a sum of exponentials."""
+        """The logarithm of the softmax: the scores minus the logarithm of their sum of exponentials."""
         z = x.detach()
         parts = (z - torch.maximum(z, other(z)).amax(dim, keepdim=True)).exp()
         total, level = parts.sum(dim, keepdim=True), z.logsumexp(dim, keepdim=True)
@@ -111,7 +111,7 @@ class Rescale(Rules):
         return counted_as(z - level, x - (weights * x).sum(dim, keepdim=True))
 
     def scalar(self, logits: Float[Tensor, "m c"], target: Int[Tensor, " m"], output: str) -> Float[Tensor, " m"]:
-        """The number explained, under the same rules."""
+        """The scalar explained, under the same rules."""
         scores = self.log_softmax(logits, 1) if output in ("prob", "logprob") else logits
         own = scores.gather(1, target[:, None]).squeeze(1)
         if output == "prob":
@@ -122,7 +122,7 @@ class Rescale(Rules):
 
 
 def other(t: Tensor) -> Tensor:
-    """The same numbers of the other input: of the baselines first, then of the inputs."""
+    """The counterpart's values: the baselines' for inputs, the inputs' for baselines."""
     return t.detach().roll(len(t) // 2, 0)
 
 
@@ -138,14 +138,14 @@ def multiplier(x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
 
 
 def way_to(x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """The way from `start` to `x`, and where it is none, but for rounding; equal infinities are not apart."""
+    """The difference `x - start`, and where it is zero up to rounding; equal infinities have none."""
     way = x - start
     rounding = start.abs().mul_(16 * torch.finfo(x.dtype).eps).add_(1e-10)
     return way, (way.abs() < rounding).logical_or_(x == start)
 
 
 class _Rescaled(torch.autograd.Function):
-    """An activation that passes back its change per change of what goes in, to the inputs; baselines need none."""
+    """An activation that passes back its change per change of its input; baselines get nothing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
@@ -170,7 +170,7 @@ class _Rescaled(torch.autograd.Function):
 
 
 class _As(torch.autograd.Function):
-    """The first value, the second one's derivatives."""
+    """The value of the first argument, with the derivatives of the second."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, form: Tensor) -> Tensor:
@@ -188,9 +188,9 @@ def counted_as(value: Tensor, form: Tensor) -> Tensor:
 
 
 class _LargerMaximum(torch.autograd.Function):
-    """A maximum whose change goes to the place of the larger of the input's and the baseline's maximum.
+    """A maximum whose change is assigned to the position of the larger of the input's and the baseline's maximum.
 
-    There the numbers differ at least as much as the maxima do, in the same direction, so multipliers lie in [0, 1].
+    There the values differ at least as much as the maxima do, in the same direction, so multipliers lie in [0, 1].
     """
 
     @staticmethod

@@ -13,8 +13,8 @@ class FeatureAblation(Occlusion):
 
     $A_i = \big(f_t(x) - f_t(x^{s_m})\big) / |s_m| \quad \text{for } i \in s_m$
 
-    Occlusion deletes by place, whatever is there; this deletes what belongs together. It has the axioms of occlusion
-    unit by unit; a site that the model ignores shares in the worth of its segment.
+    Occlusion deletes cells of a grid, whatever they show; this deletes features that belong together. The axioms of
+    occlusion hold for whole features only: a site that the model ignores still gets its share of its feature's drop.
 
     Args:
         units: the features; about 50 superpixels on pictures, words on texts.

@@ -1,4 +1,4 @@
-"""FullGrad: what the input contributes, and what the biases do."""
+"""FullGrad: contributions of the input and of the biases."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from torch import Tensor
 
 from heatcheck.core.types import Batch, NotApplicable
 from heatcheck.methods.base import Method, method
+from heatcheck.methods.cams import channel_sum
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.inside import Seen
 from heatcheck.probe.probe import Probe
-from heatcheck.probe.rules import Rules, depends
+from heatcheck.probe.rules import Rules, depends, operation
 
 HOMOGENEOUS = ("relu", "leaky_relu", "prelu", "abs")
-"""Activations that are their own tangent: no intercept."""
+"""Activations whose tangent has no intercept."""
 
 
 @method(
@@ -29,18 +30,18 @@ HOMOGENEOUS = ("relu", "leaky_relu", "prelu", "abs")
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FullGrad(Method):
-    r"""Input × gradient plus bias × gradient of every layer, each by its size.
+    r"""The absolute values of input × gradient and of every layer's bias × gradient, summed.
 
     $A = \psi(x \odot \partial f_t / \partial x) + \sum_l \psi(b_l \odot \partial f_t / \partial z_l), \quad
-    \psi$: absolute value, scaled to [0, 1] per layer, summed over channels, carried to pixels bilinearly
+    \psi$: absolute value, scaled to [0, 1] per layer, summed over channels, interpolated bilinearly to pixels
 
     Biases are those of convolutions, of batch norm by its running statistics, constants that are added, and the
     intercepts of tangents, $\phi(z) - \phi'(z) z$, of everything else that is not linear. Without $\psi$ all terms
-    sum to $f_t(x)$. What has no place in the picture (linear heads, pooled channels) is not in the map, as in the
+    sum to $f_t(x)$. Terms without a position in the image (linear heads, pooled channels) are not in the map, as in the
     paper; networks with attention, where most biases belong to tokens, are refused.
 
     Paper: srinivas2019.  Differs: $\psi$ scales a layer as a whole, as the authors' code does; pixels are interpolated
-        between centres, not corners; a layer without contrast counts nothing.
+        between centres, not corners; a constant layer contributes nothing.
     Cost per sample: 1 gradient.
     """
 
@@ -68,14 +69,14 @@ class FullGrad(Method):
 
 @dataclass(frozen=True)
 class Term:
-    """What one layer's biases, or the input, contribute to the value; `last`: channels are the last axis."""
+    """The contribution of one layer's biases, or of the input, to the value; `last`: channels are the last axis."""
 
     values: Float[Tensor, "n ..."]
     last: bool = False
 
     @property
     def has_place(self) -> bool:
-        """Whether values belong to places in the picture."""
+        """Whether values belong to positions in the image."""
         return self.values.ndim == 4 and self.spatial()[0, 0].numel() > 1
 
     def spatial(self) -> Float[Tensor, "n c h w"]:
@@ -84,11 +85,11 @@ class Term:
 
 
 def scaled(values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n h w"]:
-    """Sizes, scaled to [0, 1] in each sample and summed over channels."""
+    """Absolute values, scaled to [0, 1] per sample and summed over channels."""
     size = values.abs()
     low, high = size.amin((1, 2, 3), keepdim=True), size.amax((1, 2, 3), keepdim=True)
     share = torch.where(high > low, (size - low) / (high - low), 0)
-    return share.movedim(1, -1).contiguous().sum(-1)
+    return channel_sum(share)
 
 
 def decompose(seen: "Seen[Intercepts]") -> Iterator[Term]:
@@ -103,7 +104,7 @@ def decompose(seen: "Seen[Intercepts]") -> Iterator[Term]:
 
 
 def require_sum(terms: list[Term], seen: "Seen[Intercepts]", name: str) -> None:
-    """Refuse a network in which a constant comes in unseen."""
+    """Refuse a network that adds a constant which the rules do not see."""
     rows = torch.cat([term.values.reshape(len(seen.value), -1) for term in terms], 1)
     tolerance = 10 * torch.finfo(rows.dtype).eps ** 0.5
     if ((rows.sum(1) - seen.value).abs() > tolerance * rows.abs().sum(1)).any():
@@ -114,7 +115,7 @@ def require_sum(terms: list[Term], seen: "Seen[Intercepts]", name: str) -> None:
 
 
 class Intercepts(Rules):
-    """Notes, for every operation that is not linear, the part of its result that its tangent does not explain."""
+    """Records, for every operation that is not linear, the intercept of its tangent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class Intercepts(Rules):
         self._channels_last: dict[int, Tensor] = {}
 
     def note(self, out: Tensor, intercept: Any = None, *sources: Any, last: bool = False) -> Tensor:
-        """Note a result; its channels are last if those of a source are."""
+        """Record a result; its channels are last if those of a source are."""
         last = last or any(id(source) in self._channels_last for source in sources)
         if last:
             self._channels_last[id(out)] = out
@@ -134,7 +135,7 @@ class Intercepts(Rules):
 
     def affine(self, op: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, **how: Any) -> Tensor:
         out = super().affine(op, x, weight, bias, **how)
-        last = weight.ndim == 2
+        last = operation(op) == "linear"
         shape = (-1, *[1] * (weight.ndim - 2))
         return self.note(out, None if bias is None else bias.reshape(shape), last=last)
 

@@ -1,4 +1,4 @@
-"""GradientSHAP and expected gradients: gradients at random points of the lines from random baselines."""
+"""GradientSHAP and expected gradients: gradients at random points between random baselines and the input."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -7,23 +7,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.data.load import load_data
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.methods.integrated_gradients import start_of
+from heatcheck.methods.smoothing import require_deviation, span, standard_normal
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
 BACKGROUND = 100
-"""Samples of a data set that serve as background."""
+"""How many samples of a data set serve as background."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RandomPoints(Method):
-    """The mean of way × gradient over draws of a baseline and of one point on the line from there.
+    """The mean of difference × gradient over random draws of a baseline and a point between baseline and input.
 
-    Every draw belongs to the sample and the draw's number: neither neighbours nor the number of draws change it.
+    Each draw depends on the sample and the draw's number only, not on other samples or the number of draws.
 
     Args:
         samples: draws per input.
@@ -36,7 +36,7 @@ class RandomPoints(Method):
         """A baseline for each copy."""
 
     def end(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
-        """Where each copy's line ends: at the input itself."""
+        """The end of each copy's line: the input itself."""
         return probe.domain.leaf(copies.x).detach()
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
@@ -49,12 +49,12 @@ class RandomPoints(Method):
             numbers = (f"draw {k}" for k in (part % self.samples).tolist())
             copies = replace(copies, streams=copies.streams.derive(*numbers))
             start = self.start(probe, copies)
-            way = self.end(probe, copies) - start
-            place = copies.streams.draw("path", lambda g: torch.rand(1, generator=g, dtype=torch.float64))
-            point = start + place.reshape(-1, *[1] * (way.ndim - 1)).to(way.dtype) * way
+            difference = self.end(probe, copies) - start
+            fraction = copies.streams.draw("path", lambda g: torch.rand(1, generator=g, dtype=torch.float64))
+            point = start + fraction.reshape(-1, *[1] * (start.ndim - 1)).to(start.dtype) * difference
             x = domain.with_leaf(copies.x, point)
             for i, gradient in probe.gradients(copies, torch.arange(len(part)), x.take, self.output):
-                total.index_add_(0, rows[part[i]], way[i].double() * gradient)
+                total.index_add_(0, rows[part[i]], difference[i].double() * gradient)
         return total / self.samples
 
     def passes(self, shape: Shape) -> tuple[int, int]:
@@ -66,19 +66,19 @@ class RandomPoints(Method):
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradientShap(RandomPoints):
-    r"""The gradient at random points between a baseline and the noisy input, times the way from there.
+    r"""The gradient at random points between a baseline and the noisy input, times their difference.
 
     $a = \frac{1}{n} \sum_k (x + \varepsilon_k - b_k) \odot
     \partial f_t(b_k + \alpha_k (x + \varepsilon_k - b_k)) / \partial x,
     \quad \alpha_k \sim U(0, 1), \; \varepsilon_k \sim \mathcal{N}(0, \sigma^2)$
 
-    Sums to $f_t(x) - f_t(b)$ in expectation only. With a fixed baseline and no noise it is integrated gradients by
-    chance; random baselines (`noise`, `uniform`) are drawn anew each time.
+    Sums to $f_t(x) - f_t(b)$ in expectation only. With a fixed baseline and no noise it is a Monte Carlo estimate of
+    integrated gradients; random baselines (`noise`, `uniform`) are drawn anew each time.
 
     Args:
         samples: draws of a baseline, noise and a point.
-        baseline: the fill with which everything is deleted.
-        sigma: deviation of the noise on the input, as a share of each input's range.
+        baseline: the fill that replaces the whole input.
+        sigma: standard deviation of the noise on the input, as a fraction of each input's range.
 
     Paper: lundberg2017.  Differs: baselines come from a fill; with baselines from data it is `expected_gradients`.
     Cost per sample: `samples` gradients.
@@ -89,8 +89,7 @@ class GradientShap(RandomPoints):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.sigma >= 0:
-            raise SpecError(f"{self.id}: sigma={self.sigma!r} is a deviation and cannot be negative")
+        require_deviation(self.id, self.sigma)
 
     def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
         return start_of(probe, copies, self.baseline)
@@ -99,9 +98,8 @@ class GradientShap(RandomPoints):
         leaf = super().end(probe, copies)
         if self.sigma == 0:
             return leaf
-        span = leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1)
-        noise = copies.streams.draw("noise", lambda g: torch.randn(leaf.shape[1:], generator=g, dtype=torch.float32))
-        return leaf + noise.to(leaf.dtype) * (self.sigma * span).reshape(-1, *[1] * (leaf.ndim - 1))
+        noise = copies.streams.draw("noise", lambda rng: standard_normal(leaf, rng)).to(leaf.dtype)
+        return leaf + self.sigma * span(leaf) * noise
 
 
 @method(
@@ -114,19 +112,19 @@ class GradientShap(RandomPoints):
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExpectedGradients(RandomPoints):
-    r"""The gradient at random points between other pictures and this one, times the way from there.
+    r"""The gradient at random points between other images and this one, times their difference.
 
     $a = \mathbb{E}_{b \sim D, \, \alpha \sim U(0, 1)} \big[
     (x - b) \odot \partial f_t(b + \alpha (x - b)) / \partial x \big]$
 
-    Sums to $f_t(x) - \mathbb{E}_{b \sim D} f_t(b)$ in expectation. $D$ is a data set that is named, never the other
-    samples of the run: a map must not depend on what else is explained. Up to a hundred of its pictures are used,
-    prepared as the model wants them; which ones does not depend on the seed.
+    Sums to $f_t(x) - \mathbb{E}_{b \sim D} f_t(b)$ in expectation. $D$ is a data set given by name, never the other
+    samples of the run: a map must not depend on what else is explained. Up to a hundred of its images are used,
+    preprocessed for the model; which ones does not depend on the seed.
 
     Args:
-        samples: draws of a picture and a point.
-        background: the data set, by its spec: `images` (the embedded pictures), `folder:PATH` …; results are filed
-            under this text, so a folder whose pictures change needs another name.
+        samples: draws of an image and a point.
+        background: the data set, by its spec: `images` (the embedded images), `folder:PATH` …; results are cached
+            under this text, so a folder whose images change needs a new name.
 
     Paper: erion2021.  Differs: the paper draws from the training data.
     Cost per sample: `samples` gradients.
@@ -142,12 +140,12 @@ class ExpectedGradients(RandomPoints):
 
 
 def background_of(probe: Probe, data: str, x: Inputs) -> Inputs:
-    """A hundred samples of a data set, or all if it has fewer, as the model reads them; encoded once per model.
+    """A hundred samples of a data set, or all if it has fewer, encoded for the model once.
 
     Args:
-        probe: whose model reads them.
+        probe: the probe of the model that they are encoded for.
         data: the data set's spec, such as `images` or `folder:train`.
-        x: inputs of the shape that is wanted.
+        x: inputs that the samples must match in shape.
     """
     model = probe.model
 

@@ -1,4 +1,4 @@
-"""Gradients that only what speaks for the class may pass: guided backpropagation and its relatives."""
+"""Guided backpropagation and its relatives: gradients whose negative part is dropped at every ReLU."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ GATES = ("sigmoid", "hardsigmoid")
 
 
 class Deconvolved(Rules):
-    """A rectifier passes back what is positive, whatever came in."""
+    """A rectifier passes back the positive part of the signal, whatever its input was."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Deconvolved(Rules):
         for name, x, gate in self.gates:
             if (gate is a and x is b) or (gate is b and x is a):
                 raise undefined(f"x · {name}(x)")
-        self.gates = [held for held in self.gates if held[-1] is not a and held[-1] is not b]
+        self.gates = [entry for entry in self.gates if entry[-1] is not a and entry[-1] is not b]
         return super().product(a, b)
 
     def softmax(self, x: Tensor, dim: int) -> Tensor:
@@ -55,7 +55,7 @@ class Deconvolved(Rules):
         return super().softmax(x, dim)
 
     def refuse_unsupported(self) -> None:
-        """Refuse a network in which the rectifiers are not what makes it non-linear; asked when it has run."""
+        """Refuse a network whose non-linearity is not its rectifiers; called after it has run."""
         if self.gates:
             raise undefined(self.gates[0][0])
         if self.mixes and not self.rectifies:
@@ -63,7 +63,7 @@ class Deconvolved(Rules):
 
 
 class Guided(Deconvolved):
-    """A rectifier passes back what is positive and came through."""
+    """A rectifier passes back the positive part of the signal, where its input was positive."""
 
     def rectifier(self, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
         plain = apply(x)
@@ -72,7 +72,7 @@ class Guided(Deconvolved):
 
 
 class _Rectified(torch.autograd.Function):
-    """The first number; what is positive of its gradient goes to the second."""
+    """The first argument; the positive part of its gradient goes to the second."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, out: Tensor, back: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class _Rectified(torch.autograd.Function):
 
 
 def rectifies(name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> bool:
-    """Whether an activation is a ReLU, clipped or not, by whatever name."""
+    """Whether an activation is a ReLU, clipped or not, whatever its name."""
     if name not in RECTIFIERS:
         return False
     around_zero = x.new_tensor([-1, -1e-3, 0, 1e-3])
@@ -92,7 +92,7 @@ def rectifies(name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> bool:
 
 
 def undefined(what: str) -> NotApplicable:
-    """The reason against networks that are not made non-linear by rectifiers."""
+    """The reason why a network with other non-linearities than rectifiers is refused."""
     return NotApplicable(
         f"is defined for networks whose activations are ReLUs, and this one has {what}; "
         "try saliency, input_x_gradient or integrated_gradients"
@@ -113,17 +113,17 @@ def passed_back(probe: Probe, batch: Batch, rules: type[Deconvolved], output: st
 @method("guided_backprop", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedBackprop(Method):
-    r"""The gradient, without its negative part behind every ReLU.
+    r"""The gradient, with its negative part dropped at every ReLU.
 
     At a rectifier $y = \mathrm{ReLU}(z)$ the signal $R$ goes back as
     $R_z = \mathbb{1}[z > 0]\, \mathbb{1}[R_y > 0]\, R_y$; everything else has its ordinary derivative.
 
-    ReLU6 counts as a rectifier, open between 0 and 6. Sigmoids that weigh channels (squeeze and excitation) are no
+    ReLU6 counts as a rectifier, open between 0 and 6. Sigmoids that weight channels (squeeze and excitation) are not
     activations in the paper's sense and keep their derivative. Networks with other activations are refused.
 
     Args:
-        final_relu_only: apply the ReLU once, to the gradient at the input, as Meta-Rank's formula S5 has it; that is
-            not the published method, and asks nothing of the activations.
+        final_relu_only: apply the ReLU once, to the gradient at the input, as in Meta-Rank's formula S5; that is not
+            the published method, and works with any activation.
 
     Paper: springenberg2015.
     Cost per sample: 1 gradient.
@@ -146,15 +146,15 @@ class GuidedBackprop(Method):
 @method("deconvolution", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Deconvolution(Method):
-    r"""What a ReLU makes of the signal on its way back, whatever it let through on the way there.
+    r"""The gradient, with the ReLU applied to the backward signal in place of its derivative.
 
     At a rectifier $R_z = \mathbb{1}[R_y > 0]\, R_y$; everything else has its ordinary derivative.
 
-    ReLU6 counts as a rectifier; sigmoids that weigh channels keep their derivative; networks with other activations
+    ReLU6 counts as a rectifier; sigmoids that weight channels keep their derivative; networks with other activations
     are refused.
 
     Paper: zeiler2014.  Differs: starts at the class score, not at a feature; max-pooling sends the signal back to the
-        places it came from, which the paper calls switches.
+        positions of the maxima, which the paper calls switches.
     Cost per sample: 1 gradient.
     """
 
@@ -174,16 +174,16 @@ class Deconvolution(Method):
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedGradCam(Method):
-    r"""Guided backpropagation where Grad-CAM says that the class is.
+    r"""Guided backpropagation times the upsampled Grad-CAM map.
 
     $a = \mathrm{GBP} \odot \mathrm{upsample}(\mathrm{ReLU}(\sum_k \alpha_k A_k))$
 
     Args:
-        layer: the layer that Grad-CAM looks at; `auto` is its default.
+        layer: the layer of the Grad-CAM map; `auto` as in `grad_cam`.
         upsample: `bilinear` as in the paper, or `nearest`, Captum's default.
 
     Paper: selvaraju2017.
-    Cost per sample: 2 gradients, one of them through the layers behind `layer` only.
+    Cost per sample: 2 gradients, one of them through the layers after `layer` only.
     """
 
     layer: str = "auto"
@@ -198,7 +198,7 @@ class GuidedGradCam(Method):
 
     @property
     def grad_cam(self) -> GradCam:
-        """What says where."""
+        """The Grad-CAM that it multiplies with."""
         return GradCam(layer=self.layer, output=self.output)
 
     def asks(self, shape: Shape) -> set[Ask]:

@@ -14,7 +14,7 @@ from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
 CLOSE = 1e-9
-"""The share of the whole way below which a step counts as done."""
+"""A step counts as done when less than this share of the whole distance is missing."""
 ALIKE = 1 + 1e-6
 """Gradients within this factor are ties: rounding must not decide which feature goes first."""
 
@@ -30,16 +30,16 @@ class GuidedIG(Method):
 
     Each step brings the point nearer to the input by an equal share of the $L_1$ distance. Of the features that may
     still move, the `fraction` with the smallest absolute gradients goes first, as far as `max_dist` allows, then the
-    next. The path runs along the steepest features last, and so collects less noise on the way.
+    next. Steep features move last, so that the path collects less noise.
 
     Sums to $f_t(x) - f_t(b)$, up to an error that falls with the steps and grows with `max_dist`.
 
     Args:
         steps: points of the path.
         fraction: the share of the features that moves together.
-        max_dist: how far any feature may be ahead of the straight line or behind it, as a share of its way; 0 is the
-            straight line.
-        baseline: the fill with which everything is deleted.
+        max_dist: how far a feature may be ahead of or behind the straight line, as a share of its own distance; 0 is
+            the straight line.
+        baseline: the fill that replaces everything at the start of the path.
 
     Paper: kapishnikov2021.  Differs: gradients that differ by rounding alone go together.
     Cost per sample: `steps` gradients, one after another.
@@ -55,7 +55,7 @@ class GuidedIG(Method):
         for name in ("fraction", "max_dist"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
-                raise SpecError(f"{self.id}: {name}={value!r} is a share and lies between 0 and 1")
+                raise SpecError(f"{self.id}: {name}={value!r} is a share and must lie between 0 and 1")
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         domain = probe.domain
@@ -79,7 +79,7 @@ class GuidedIG(Method):
     def advance(
         self, done: Float[Tensor, " n"], length: Float[Tensor, " n"], steepness: Float[Tensor, " n"], goal: float
     ) -> Float[Tensor, " n"]:
-        """The share of its way that each feature of a sample has done when `goal` of the whole way is to be done."""
+        """How far each feature of one sample has moved, from 0 to 1, when `goal` of the whole distance is covered."""
         low, high = max(goal - self.max_dist, 0.0), min(goal + self.max_dist, 1.0)
         done = done.clamp_min(low)
         free = (done < high) & (length > 0)

@@ -16,18 +16,18 @@ from heatcheck.probe.probe import Probe
 @method("idgi", family="gradient", uses=("gradient",), properties=("complete", "implementation_invariant", "symmetric"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IDGI(Method):
-    r"""The rise of the score along the straight line from a baseline, each part shared out by squared gradients.
+    r"""The rise of the score along the straight line from a baseline, divided at each step by squared gradients.
 
     $a_i = \sum_k \frac{g_i(x_k)^2}{\sum_j g_j(x_k)^2} \big(f_t(x_{k+1}) - f_t(x_k)\big), \quad
     g = \partial f_t / \partial x, \; x_k = b + \tfrac{k}{n} (x - b)$
 
-    Sums to $f_t(x) - f_t(b)$ exactly. A feature that does not move can get a share, as its gradient is all that counts.
+    Sums to $f_t(x) - f_t(b)$ exactly. A feature that equals its baseline can get a share, as only gradients count.
 
     Args:
         steps: points on the line, the baseline among them.
-        baseline: the fill with which everything is deleted.
+        baseline: the fill that replaces everything at the start of the line.
 
-    Paper: yang2023.  Differs: a point without any gradient is passed over, its rise going to the point before (the
+    Paper: yang2023.  Differs: a point with zero gradient is skipped and its rise goes to the point before (the
         paper divides by zero); special tokens of a text get nothing.
     Cost per sample: `steps` gradients and the clean answer.
     """
@@ -42,8 +42,9 @@ class IDGI(Method):
         rows = repeat_rows(len(batch), self.steps)
 
         def on_the_way(i: Int[Tensor, " n"]) -> Inputs:
-            done = ((i % self.steps).double() / self.steps).reshape(-1, *[1] * (way.ndim - 1)).to(way.dtype)
-            return domain.with_leaf(batch.x.take(rows[i]), start[rows[i]] + done * way[rows[i]])
+            full = way[rows[i]]
+            done = along((i % self.steps).double() / self.steps, full).to(way.dtype)
+            return domain.with_leaf(batch.x.take(rows[i]), start[rows[i]] + done * full)
 
         movable = movable_of(probe, batch)
         total = torch.zeros(way.shape, dtype=torch.float64)
@@ -75,7 +76,7 @@ class IDGI(Method):
 
 
 def along(values: Float[Tensor, " b"], like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
-    """A number per sample, ready to be combined with leaf-shaped values."""
+    """One number per sample, in a shape that broadcasts over leaf-shaped values."""
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 

@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs
-from heatcheck.methods.base import Method, eraser, method, repeat_rows
+from heatcheck.methods.base import Method, eraser, is_random, method, repeat_rows
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -28,17 +27,17 @@ QUADRATURES = ("gauss_legendre", "trapezoid", "riemann_middle", "linspace_n")
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IntegratedGradients(Method):
-    r"""The gradient averaged along the straight line from a baseline, times the way from there.
+    r"""The gradient averaged along the straight line from a baseline to the input, times their difference.
 
     $a = (x - b) \odot \int_0^1 \partial f_t(b + \alpha (x - b)) / \partial x \, d\alpha$
 
-    Sums to $f_t(x) - f_t(b)$, up to the error of the quadrature; with several baselines, to the mean of these. On
-    real networks 50 steps may leave a tenth of that unaccounted for, 200 about a hundredth.
+    Sums to $f_t(x) - f_t(b)$, up to the error of the quadrature; with several baselines, to the mean of these
+    differences. On real networks the error may be a tenth of the sum at 50 steps, and about a hundredth at 200.
 
     Args:
         steps: points on the line.
-        baseline: the fill with which everything is deleted; a random one is drawn once per sample, or once for all
-            of them where the fill is `shared`, such as `uniform(shared=true)`.
+        baseline: the fill that replaces everything at the start of the line; a random one is drawn once per sample,
+            or once for all samples if the fill is `shared`, such as `uniform(shared=true)`.
         baselines: how many random baselines are drawn; their maps are averaged.
         quadrature: `gauss_legendre`, `trapezoid`, `riemann_middle`, or `linspace_n` (InterpretDL's and PAIR's rule:
             both ends included, each point weighing 1/steps, complete only to O(1/steps)).
@@ -60,10 +59,10 @@ class IntegratedGradients(Method):
             raise SpecError(f"{self.id}: the trapezoid rule needs steps=2 or more, not {self.steps}")
         if self.baselines < 1:
             raise SpecError(f"{self.id}: baselines={self.baselines} must be at least 1")
-        if self.baselines > 1 and not draws(self.baseline):
+        if self.baselines > 1 and not is_random(self.baseline):
             raise SpecError(
-                f"{self.id}: baselines={self.baselines} with baseline={self.baseline} would be the same one each time; "
-                "take noise or uniform"
+                f"{self.id}: baselines={self.baselines} with baseline={self.baseline} would repeat one baseline; "
+                "use noise or uniform"
             )
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
@@ -73,7 +72,7 @@ class IntegratedGradients(Method):
         return total / self.baselines
 
     def from_baseline(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
-        """The map for one baseline, the one that the batch's streams draw."""
+        """The map for one baseline, drawn from the batch's random streams."""
         domain = probe.domain
         start = start_of(probe, batch, self.baseline)
         way = domain.leaf(batch.x).detach() - start
@@ -96,14 +95,9 @@ class IntegratedGradients(Method):
 
 
 def start_of(probe: Probe, batch: Batch, baseline: str) -> Float[Tensor, "b ..."]:
-    """Where a path begins: the leaf of the inputs with everything deleted; special tokens of a text stay."""
+    """The start of a path: the leaf of the inputs with everything deleted; special tokens of a text stay."""
     nothing = torch.zeros_like(probe.domain.deletable(batch.x))
     return probe.domain.leaf(eraser(probe, batch, baseline)(torch.arange(len(batch)), nothing)).detach()
-
-
-def draws(baseline: str) -> bool:
-    """Whether a fill is random, so that it gives another baseline each time."""
-    return baseline != "auto" and bool(catalogue.build("fill", baseline).random)
 
 
 @cache

@@ -15,22 +15,22 @@ from heatcheck.probe.asks import Shape
 @method("kernel_shap", family="perturbation", uses=(), properties=("complete", "implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class KernelShap(CoalitionMethod):
-    r"""Shapley values as the weights of a linear model of which units are there.
+    r"""Shapley values, as the coefficients of a linear model of which units are present.
 
     $\min_\phi \sum_z \pi(z) \big(f_t(x^z) - f_t(x^0) - \phi^\top z\big)^2 \;\text{ with }\;
     \sum_m \phi_m = f_t(x) - f_t(x^0), \quad \pi(z) = \frac{M - 1}{\binom{M}{|z|} |z| (M - |z|)}$
 
-    Sets of units are drawn as the kernel weighs them: first their size, then their members; each is asked together
-    with its complement. Where all sets fit into `samples`, each is asked once and weighed by the kernel, and the values
-    are Shapley's own. With fewer draws than units, the values are the most even ones that fit.
+    Sets of units are drawn with the kernel as their probability, first the size, then the members; each comes with its
+    complement. If all sets fit into `samples`, each is used once with its kernel weight, and the Shapley values are
+    exact. With fewer draws than units, the solution is the one closest to an even split.
 
     Args:
-        samples: sets of units.
+        samples: number of sets of units.
         units: the players; a grid of 4 × 4 cells on pictures, tokens on texts.
-        fill: what replaces those that are not there.
+        fill: what replaces absent units.
 
-    Paper: lundberg2017.  Differs: sets come in complementary pairs; that the values sum to the drop is exact, not a
-    large weight; each site gets its unit's value divided by the unit's area.
+    Paper: lundberg2017.  Differs: sets come in complementary pairs; the constraint on the sum is exact, not a large
+    weight; each site gets its unit's value divided by the unit's area.
     Cost per sample: `samples` forwards, fewer where there are fewer sets, and 2 that are shared.
     """
 
@@ -46,18 +46,18 @@ class KernelShap(CoalitionMethod):
         def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
             return drawn[i][0][which]
 
-        heard = game.play([len(z) for z, _ in drawn], kept)
-        worth = torch.zeros(len(counts), game.units.width, dtype=torch.float64)
+        outputs = game.play([len(z) for z, _ in drawn], kept)
+        values = torch.zeros(len(counts), game.units.width, dtype=torch.float64)
         for i, (z, weight) in enumerate(drawn):
-            worth[i, : counts[i]] = constrained(z.double(), heard[i] - nothing[i], weight, whole[i] - nothing[i])
-        return worth
+            values[i, : counts[i]] = constrained(z.double(), outputs[i] - nothing[i], weight, whole[i] - nothing[i])
+        return values
 
     def questions(self, shape: Shape) -> int:
         return min(self.samples, max(0, ways(shape.units(self.units)) - 2))
 
 
 def coalitions(units: int, samples: int, rng: torch.Generator) -> tuple[Bool[Tensor, "n u"], Float[Tensor, " n"]]:
-    """Sets of units, neither none nor all, and what each counts."""
+    """Sets of units, without the empty and the full one, and the weight of each."""
     size = torch.arange(1, max(1, units), dtype=torch.float64)
     by_size = (units - 1) / (size * (units - size))  # of all sets of that size together
     if ways(units) - 2 <= samples:
@@ -74,9 +74,9 @@ def coalitions(units: int, samples: int, rng: torch.Generator) -> tuple[Bool[Ten
 def constrained(
     z: Float[Tensor, "n u"], gain: Float[Tensor, " n"], weight: Float[Tensor, " n"], total: Float[Tensor, ""]
 ) -> Float[Tensor, " u"]:
-    """Weighted least squares among the weights that sum to `total`; the most even ones where there are many.
+    """Weighted least squares with coefficients that sum to `total`; the ones closest to an even split if not unique.
 
-    An even split already has the sum; what is fitted beside it is orthogonal to the ones, because the rows are.
+    An even split already has the sum. What is fitted on top of it sums to zero, because the rows do.
     """
     size = z.shape[1]
     if not len(z):
@@ -84,5 +84,5 @@ def constrained(
     root = weight.sqrt()[:, None]
     share = z.mean(1, keepdim=True)
     left, right = root * (z - share), root * (gain[:, None] - share * total)
-    beside: Tensor = torch.linalg.lstsq(left, right, driver="gelsd").solution[:, 0]
-    return total / size + beside - beside.mean()
+    rest: Tensor = torch.linalg.lstsq(left, right, driver="gelsd").solution[:, 0]
+    return total / size + rest - rest.mean()

@@ -17,22 +17,22 @@ from heatcheck.probe.probe import Probe
 @method("lime", family="perturbation", uses=(), properties=("implementation_invariant", "linear"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Lime(Method):
-    r"""The weights of a linear model, fitted around the input, of which units are there.
+    r"""The weights of a linear model of which units are present, fitted around the input.
 
     $\min_{w, w_0} \sum_n \pi(z_n) \big(f_t(x^{z_n}) - w_0 - w^\top z_n\big)^2 + \alpha \lVert w \rVert^2, \quad
     \pi(z) = \sqrt{\exp(-d(z)^2 / k^2)}$
 
-    Each $z_n$ keeps every unit with probability one half, the first keeps all, and $d$ is the cosine distance to
-    that one. Where a sample has so few units that all ways to keep them fit into `samples`, each is asked once.
-    M4's dialect is `lime(units=quickshift, fill=superpixel_mean(units=quickshift), output=prob)`, on texts
-    `lime(units=token, fill=unk, output=prob)`; the authors' own fit has `alpha=1.0`.
+    Each mask $z_n$ keeps every unit with probability one half; the first keeps all, and $d$ is the cosine distance to
+    it. If a sample has so few units that all subsets fit into `samples`, each subset is used once.
+    M4's version is `lime(units=quickshift, fill=superpixel_mean(units=quickshift), output=prob)`, on texts
+    `lime(units=token, fill=unk, output=prob)`; the authors' code has `alpha=1.0`.
 
     Args:
-        samples: ways to keep units, the first included.
+        samples: number of masks, including the first.
         units: what is deleted together; about 50 superpixels on pictures, words on texts.
         fill: what replaces it.
         kernel: the width k.
-        alpha: the ridge penalty; without one, weights that the draws do not decide are the smallest that fit.
+        alpha: the ridge penalty; without it, a fit that is not unique is the one of smallest norm.
 
     Paper: ribeiro2016.  Differs: explains the logit; deletes as the metrics do, not by the superpixel's mean colour.
     Cost per sample: `samples` forwards, the first shared.
@@ -61,13 +61,13 @@ class Lime(Method):
         def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
             return designs[i][1 + which]
 
-        heard = Game(probe, batch, units, self.fill, self.output).play([len(z) - 1 for z in designs], kept)
+        outputs = Game(probe, batch, units, self.fill, self.output).play([len(z) - 1 for z in designs], kept)
         clean = probe.clean(batch).read(self.output)
-        worth = torch.zeros(len(batch), units.width, dtype=torch.float64)
+        values = torch.zeros(len(batch), units.width, dtype=torch.float64)
         for i, z in enumerate(designs):
-            y = torch.cat([clean[i : i + 1], heard[i]])
-            worth[i, : z.shape[1]] = surrogate(z.double(), y, proximity(z, self.kernel), self.alpha)
-        return spread_density(probe, batch, units, worth)
+            y = torch.cat([clean[i : i + 1], outputs[i]])
+            values[i, : z.shape[1]] = surrogate(z.double(), y, proximity(z, self.kernel), self.alpha)
+        return spread_density(probe, batch, units, values)
 
     def asks(self, shape: Shape) -> set[Ask]:
         return {CLEAN}
@@ -77,7 +77,7 @@ class Lime(Method):
 
 
 def design(units: int, samples: int, rng: torch.Generator) -> Bool[Tensor, "n u"]:
-    """Which units each question keeps; the first keeps all."""
+    """The units that each mask keeps; the first mask keeps all."""
     if ways(units) <= samples:
         return all_sets(units)
     kept = torch.rand(samples, units, generator=rng, dtype=torch.float64) < 0.5
@@ -86,18 +86,18 @@ def design(units: int, samples: int, rng: torch.Generator) -> Bool[Tensor, "n u"
 
 
 def proximity(kept: Bool[Tensor, "n u"], kernel: float) -> Float[Tensor, " n"]:
-    """LIME's kernel on the cosine distance to the whole; nothing kept is at distance one."""
+    """LIME's kernel on the cosine distance to the mask that keeps all; the empty mask is at distance one."""
     distance = 1 - kept.double().mean(1).sqrt()
     return (-distance.square() / kernel**2).exp().sqrt()
 
 
 def surrogate(
-    kept: Float[Tensor, "n u"], heard: Float[Tensor, " n"], weight: Float[Tensor, " n"], alpha: float
+    kept: Float[Tensor, "n u"], outputs: Float[Tensor, " n"], weight: Float[Tensor, " n"], alpha: float
 ) -> Float[Tensor, " u"]:
-    """Weighted ridge regression with a free intercept; the smallest solution where there are many."""
+    """Weighted ridge regression with a free intercept; the solution of smallest norm if it is not unique."""
     share = (weight / weight.sum())[:, None]
     x = kept - (share * kept).sum(0)
-    y = heard[:, None] - (share * heard[:, None]).sum(0)
+    y = outputs[:, None] - (share * outputs[:, None]).sum(0)
     root = weight.sqrt()[:, None]
     left, right = root * x, root * y
     if alpha > 0:

@@ -1,4 +1,4 @@
-"""AffineLayer-wise relevance propagation."""
+"""Layer-wise relevance propagation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,33 +15,38 @@ from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
 COMPOSITES = ("epsilon_plus_flat", "epsilon_gamma_box", "epsilon", "gamma", "alpha1_beta0", "alpha2_beta1")
+MIXED = {
+    "epsilon_plus_flat": ("alpha1_beta0", "epsilon", "flat"),
+    "epsilon_gamma_box": ("gamma", "epsilon", "box"),
+}
+"""Composites of several rules: for convolutions, linear layers and the first convolution. Others use one rule."""
 
 
 @method("lrp", family="relevance", uses=("gradient",), properties=("linear", "symmetric"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LRP(Method):
-    r"""The output handed back from layer to layer, each layer in proportion to what it was made of.
+    r"""The output passed back layer by layer, at each layer in proportion to the contributions of its inputs.
 
     $R_i = \sum_j \frac{x_i w_{ij}}{z_j + \epsilon\,\mathrm{sign}(z_j)} R_j$
 
-    is the ε-rule; others weigh what speaks for an output more than what speaks against it. Without biases the map sums
+    is the ε-rule; other rules give positive contributions more weight than negative ones. Without biases the map sums
     to the output. With ε → 0 everywhere it is input × gradient on ReLU networks.
 
     | composite | convolutions | linear layers | first convolution |
     |---|---|---|---|
     | `epsilon_plus_flat` | α1β0 (z⁺) | ε | flat: evenly over the window |
-    | `epsilon_gamma_box` | γ | ε | z^B: by distance from darkest and brightest |
+    | `epsilon_gamma_box` | γ | ε | z^B: relative to the darkest and brightest pixel |
     | `epsilon` | ε | ε | ε |
     | `gamma` | γ | γ | γ |
     | `alpha1_beta0`, `alpha2_beta1` | αβ | αβ | αβ |
 
     Args:
-        composite: which rule holds where.
-        epsilon: what keeps the ε-rule from dividing by nothing.
+        composite: which rule is used where.
+        epsilon: the stabiliser in the denominator of the ε-rule.
         gamma: how much more positive contributions count in the γ-rule.
 
-    Paper: bach2015, montavon2019.  Differs: batch norms are merged into the layer before them; the γ-rule also knows
-    negative inputs and outputs; attention follows `attn_lrp`; a first layer that sees the whole input keeps ε.
+    Paper: bach2015, montavon2019.  Differs: batch norms are merged into the layer before them; the γ-rule also
+    handles negative inputs and outputs; attention follows `attn_lrp`; a linear first layer keeps the ε-rule.
     Cost per sample: 1 forward and 1 backward; two gradients' time with the default, up to five with γ and αβ.
     """
 
@@ -60,21 +65,16 @@ class LRP(Method):
         return propagate(probe, batch, self.rules(probe, batch), self.output)
 
     def rules(self, probe: Probe, batch: Batch) -> Callable[[], Relevance]:
-        """Makes the composite's rules."""
-        epsilon, gamma = Epsilon(self.epsilon), gamma_rule(self.gamma)
-        if self.composite == "epsilon_plus_flat":
-            return lambda: Relevance(alpha_beta(1.0, 0.0), epsilon, flat)
-        if self.composite == "epsilon_gamma_box":
-            low, high = probe.domain.bounds(batch.x)
-            return lambda: Relevance(gamma, epsilon, box(low, high))
+        """A factory of the composite's rules, which are new for every call of the network."""
         rules: dict[str, Rule] = {
-            "epsilon": epsilon,
-            "gamma": gamma,
+            "epsilon": Epsilon(self.epsilon),
+            "gamma": gamma_rule(self.gamma),
             "alpha1_beta0": alpha_beta(1.0, 0.0),
             "alpha2_beta1": alpha_beta(2.0, 1.0),
         }
-        everywhere = rules[self.composite]
-        return lambda: Relevance(everywhere, everywhere)
+        conv, linear, first = MIXED.get(self.composite, (self.composite, self.composite, None))
+        entry = box(*probe.domain.bounds(batch.x)) if first == "box" else flat if first == "flat" else None
+        return lambda: Relevance(rules[conv], rules[linear], entry)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return 1, 1

@@ -20,8 +20,8 @@ class Occlusion(Method):
 
     $A_i = \big(f_t(x) - f_t(x^{p_m})\big) / |p_m| \quad \text{for } i \in p_m$
 
-    On the units and with the fill of `sds` these are the very drops that `sds` correlates with, so it is marked
-    circular there.
+    With the units and the fill of `sds` these are exactly the drops that `sds` compares maps with, so that this pair is
+    marked circular.
 
     Args:
         units: what is deleted; a grid of 4 × 4 cells on pictures, tokens on texts.
@@ -36,9 +36,9 @@ class Occlusion(Method):
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         units = probe.units(self.units, batch)
-        more = replace(units, width=units.width + 1)  # one place too many, where nothing is deleted
-        heard = probe.singles(batch, self.fill, more).reshape(len(batch), more.width).read(self.output)
-        return spread_density(probe, batch, units, heard[:, -1:] - heard[:, :-1])
+        more = replace(units, width=units.width + 1)  # one more column, where nothing is deleted
+        outputs = probe.singles(batch, self.fill, more).reshape(len(batch), more.width).read(self.output)
+        return spread_density(probe, batch, units, outputs[:, -1:] - outputs[:, :-1])
 
     def asks(self, shape: Shape) -> set[Ask]:
         return {CLEAN} | single(self.fill, self.units, shape)

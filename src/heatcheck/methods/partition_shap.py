@@ -20,24 +20,26 @@ from heatcheck.probe.asks import Shape
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PartitionShap(CoalitionMethod):
-    r"""Owen values: what each unit adds, averaged over the orders in which the halves of no group mix.
+    r"""Owen values: what each unit adds, averaged over the orders that keep the groups of a tree together.
 
     $\phi_m = \operatorname{mean}_{\pi \in \Pi(T)} \big(f_t(x^{P \cup m}) - f_t(x^P)\big), \quad
     P = \{ m' : \pi(m') < \pi(m) \}$
 
-    The tree $T$ halves all units across their longer side, then each half, down to single units; $\Pi(T)$ are the
-    orders that visit, at every fork, one half after the other. Level by level, every group is split in every context
-    (which of the groups beside it are there). Where `samples` does not pay for all contexts, each group keeps a random
-    choice of them, half of them with its first half leading; where it does not even pay for one, the tree is cut and
-    what a group is worth goes evenly to its units. The values sum to $f_t(x) - f_t(x^{\text{all}})$ whatever is paid.
+    The tree $T$ splits the units in two across their longer side, then each half, down to single units; $\Pi(T)$ are
+    the orders that finish one half of every group before they begin the other. Level by level, every group is split in
+    all its contexts; a context says which other groups are present. If `samples` is too small for all contexts, each
+    group gets a random selection, with its first half leading in half of them. If it is too small for even one per
+    group, the tree is cut and a group's value is divided evenly among its units. The values always sum to
+    $f_t(x) - f_t(x^{\text{all}})$.
 
     Args:
-        samples: the most forwards it may take beside two.
+        samples: the largest number of forwards, besides two that are shared.
         units: the players; a grid of 4 × 4 cells on pictures, tokens on texts.
-        fill: what replaces those that are not there.
+        fill: what replaces absent units.
 
-    Paper: owen1977.  Differs: SHAP's explainer splits what changes most and cuts the rest; here all groups go equally
-    deep, so that the values are linear in the model; each site gets its unit's value divided by the unit's area.
+    Paper: owen1977.  Differs: SHAP's explainer splits the groups that change most and cuts the rest; here all groups
+    are split equally deep, so that the values are linear in the model; each site gets its unit's value divided by the
+    unit's area.
     Cost per sample: 2/3 (units² - 1) forwards but at most `samples`, and 2 that are shared.
     """
 
@@ -59,15 +61,15 @@ class PartitionShap(CoalitionMethod):
             def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
                 return asked[i][which][:, trees[i][depth].group]  # noqa: B023
 
-            heard = game.play([len(asked[i]) if i in asked else 0 for i in range(len(counts))], kept)
+            outputs = game.play([len(asked[i]) if i in asked else 0 for i in range(len(counts))], kept)
             for i in going:
-                paths[i] = paths[i].hear(trees[i][depth], heard[i])
-        worth = torch.zeros(len(counts), game.units.width, dtype=torch.float64)
+                paths[i] = paths[i].update(trees[i][depth], outputs[i])
+        values = torch.zeros(len(counts), game.units.width, dtype=torch.float64)
         for i, n in enumerate(counts):
             group = trees[i][-1].group if trees[i] else torch.zeros(n, dtype=torch.long)
             gain = (paths[i].high - paths[i].low).mean(1)
-            worth[i, :n] = (gain / group.bincount(minlength=len(gain)))[group]
-        return worth
+            values[i, :n] = (gain / group.bincount(minlength=len(gain)))[group]
+        return values
 
     def questions(self, shape: Shape) -> int:
         levels = tree(shape.partition(self.units), shape.domain.shape(shape.x), self.samples)
@@ -76,11 +78,11 @@ class PartitionShap(CoalitionMethod):
 
 @dataclass(frozen=True)
 class Level:
-    """Groups of units that a level of the tree makes from those of the level above.
+    """One level of the tree: groups of units, from splitting the groups of the level above.
 
     Args:
         group: the group of each unit.
-        parent: the group above that each group comes from.
+        parent: the group of the level above that each group is part of.
         split: the two halves of each group that was split.
     """
 
@@ -90,7 +92,7 @@ class Level:
 
 
 def tree(units: Units, shape: tuple[int, int], most: int) -> list[Level]:
-    """The levels of one sample's tree, as long as all splits so far are not more than `most`."""
+    """The levels of one sample's tree, as long as they have no more than `most` splits in total."""
     where = places(units, shape)
     groups = [torch.arange(len(where))]
     levels: list[Level] = []
@@ -124,7 +126,7 @@ def places(units: Units, shape: tuple[int, int]) -> Float[Tensor, "u 2"]:
 
 
 def halve(group: Int[Tensor, " k"], where: Float[Tensor, "u 2"]) -> tuple[Int[Tensor, " a"], Int[Tensor, " c"]]:
-    """Cut a group across its longer side, between two places, as near to its middle as it goes."""
+    """Cut a group across its longer side, between two positions, as close to its middle as possible."""
     at = where[group]
     along = at[:, int((at.amax(0) - at.amin(0)).argmax())]
     place, order = along.sort(stable=True)
@@ -134,12 +136,12 @@ def halve(group: Int[Tensor, " k"], where: Float[Tensor, "u 2"]) -> tuple[Int[Te
 
 
 def price(levels: list[Level], most: int) -> int:
-    """Forwards that it takes to split every group in all of its contexts, but in no more than `most`."""
+    """The forwards needed to split every group in all its contexts, or in `most` of them if it has more."""
     return sum(len(level.split) * min(2 ** (depth + 1), most) for depth, level in enumerate(levels))
 
 
 def contexts(levels: list[Level], samples: int) -> int:
-    """The most contexts per group that `samples` pays for, a power of two; all there are if it can."""
+    """The largest number of contexts per group, a power of two, for which `samples` is enough; at least one."""
     most: int = 2 ** len(levels)
     while most > 1 and price(levels, most) > samples:
         most //= 2
@@ -148,13 +150,13 @@ def contexts(levels: list[Level], samples: int) -> int:
 
 @dataclass(frozen=True)
 class Paths:
-    """What is known of each group: contexts, and the output there before and after the group comes in.
+    """The contexts of each group, and the output in each before and after the group is added.
 
     Args:
-        before: the groups that are there before it, per context.
-        low: the output before it comes.
-        high: the output after it came.
-        ahead: for each split, whether the first half comes before the second.
+        before: the groups that are present before it is added, per context.
+        low: the output before it is added.
+        high: the output after it is added.
+        ahead: for each split, whether the first half is added before the second.
     """
 
     before: Bool[Tensor, "g c g"]
@@ -164,12 +166,12 @@ class Paths:
 
     @staticmethod
     def start(whole: Float[Tensor, ""], nothing: Float[Tensor, ""]) -> "Paths":
-        """All units are one group, and nothing is beside it."""
+        """The root of the tree: all units are one group, and no other group exists."""
         none = torch.zeros(1, 1, 1, dtype=torch.bool)
         return Paths(none, nothing.reshape(1, 1), whole.reshape(1, 1), none[0])
 
     def fork(self, level: Level, most: int, rng: torch.Generator) -> "Paths":
-        """Hand the contexts down to the halves, and let them lead in turn: both ways, or by lot if that is too dear."""
+        """Pass the contexts on to the halves and choose which half leads: each in turn, or at random beyond `most`."""
         before, low, high = (
             self.before[level.parent][..., level.parent],
             self.low[level.parent],
@@ -181,21 +183,21 @@ class Paths:
             before, low, high = (torch.cat([t, t], 1) for t in (before, low, high))
             return Paths(before, low, high, ahead)
         lot = torch.rand(splits, now, generator=rng, dtype=torch.float64).argsort(1)
-        coin = torch.randint(2, (splits, 1), generator=rng)  # who leads where the number is odd: in one context
+        coin = torch.randint(2, (splits, 1), generator=rng)  # decides which half leads if there is only one context
         return Paths(before, low, high, 2 * lot + coin < now)
 
     def joined(self, level: Level) -> Bool[Tensor, "k c g"]:
-        """The groups that are there when the leading half of each split has come in, in each context."""
+        """The groups that are present once the leading half of each split is added, in each context."""
         first, second = level.split.T
         leader = torch.where(self.ahead, first[:, None], second[:, None])
         return self.before[first].scatter(2, leader[..., None], True)
 
-    def hear(self, level: Level, heard: Float[Tensor, " n"]) -> "Paths":
-        """The leading half ends, and the other begins, at the output that was heard."""
+    def update(self, level: Level, outputs: Float[Tensor, " n"]) -> "Paths":
+        """Enter the new outputs: after the leading half is added, and before the other half is."""
         before, low, high = self.before.clone(), self.low.clone(), self.high.clone()
-        between, there = heard.reshape(self.ahead.shape), self.joined(level)
+        between, joined = outputs.reshape(self.ahead.shape), self.joined(level)
         for half, leads in zip(level.split.T, (self.ahead, ~self.ahead), strict=True):
             high[half] = torch.where(leads, between, high[half])
             low[half] = torch.where(leads, low[half], between)
-            before[half] = torch.where(leads[..., None], before[half], there)
+            before[half] = torch.where(leads[..., None], before[half], joined)
         return Paths(before, low, high, self.ahead)

@@ -1,8 +1,8 @@
-r"""Relevance propagation: every operation hands back what it was given, in shares that its rule decides.
+r"""Relevance propagation: every operation passes its output's relevance back to its inputs, in shares set by a rule.
 
-What flows back is not the relevance $R$ of a tensor but $G = R / \text{tensor}$, so that it flows where gradients do.
-Sums, reshapes, pooling and fixed factors then share relevance out in proportion without any rule; `design/relevance.md`
-has the reasons.
+What flows back is not the relevance $R$ of a tensor but $G = R / \text{tensor}$, because $G$ follows the chain rule as
+gradients do. Sums, reshapes, pooling and fixed factors then distribute relevance in proportion without any rule;
+`design/relevance.md` gives the reasons.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ Back = Callable[..., tuple[Tensor, ...]]
 _THROUGH_ZERO = frozenset(
     ("relu6", "hardtanh", "leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "hardswish", "tanh")
 )
-"""Activations that map 0 to 0, beside ReLU: all relevance of what comes out belongs to what went in."""
+"""Activations other than ReLU that map 0 to 0: the input gets all relevance of the output."""
 _GATES = frozenset(("sigmoid", "hardsigmoid", "reciprocal", "rsqrt"))
-"""Activations whose result scales a signal: in a product with them the signal takes all."""
+"""Activations whose result scales a signal: in a product with them the signal gets all relevance."""
 
 
 def ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -50,19 +50,19 @@ class _Ruled(torch.autograd.Function):
 def ruled(compute: Callable[..., Tensor], back: Back, *inputs: Tensor) -> Tensor:
     """`compute(*inputs)`, whose derivatives are `back(g, out, *inputs)`.
 
-    `back` must not hold the rules that hold this tensor: such a circle is never freed.
+    `back` must not refer to the rules, which refer to this tensor: such a reference cycle is never freed.
     """
     out: Tensor = _Ruled.apply(compute, back, *inputs)  # type: ignore[no-untyped-call]
     return out
 
 
 def passed(compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """An operation that keeps the shape and hands all relevance to the number it came from."""
+    """An elementwise operation whose input gets all relevance of its output."""
     return ruled(compute, lambda g, out, x: (g * ratio(out, x),), x)
 
 
 def halved(x: Tensor) -> Tensor:
-    """`x` itself; half of the relevance goes back."""
+    """`x` itself; half of its relevance is passed back."""
     return (x + x.detach()) / 2
 
 
@@ -71,7 +71,7 @@ def halved(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AffineLayer:
-    """A convolution or linear layer without its input."""
+    """A convolution or linear layer: its operation and parameters, without an input."""
 
     op: Callable[..., Tensor]
     weight: Tensor
@@ -83,28 +83,28 @@ class AffineLayer:
 
     @property
     def convolves(self) -> bool:
-        """Whether it looks at one window at a time."""
-        return self.weight.ndim > 2
+        """Whether it is a convolution, which looks at one window at a time."""
+        return operation(self.op) != "linear"
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The same windows under other weights, without a bias."""
+        """The same operation with other weights and no bias."""
         return self.op(x, weight, None, **self.how)
 
     def transposed(self, x: Tensor, weight: Tensor, s: Callable[[Tensor], Tensor]) -> Tensor:
-        """Other weights, transposed, applied to `s` of what they make of `x`."""
+        """The layer's transpose with other weights, applied to `s` of what these weights make of `x`."""
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             z = self.linear(x, weight)
             return torch.autograd.grad(z, x, s(z.detach()))[0]
 
     def spread_bias(self, out: Tensor) -> Tensor | float:
-        """The bias in a shape that can be added to the output."""
+        """The bias, shaped so that it can be added to the output."""
         if self.bias is None:
             return 0.0
         return self.bias.reshape(-1, *[1] * (out.ndim - 2)) if self.convolves else self.bias
 
     def merged(self, scale: Tensor, shift: Tensor) -> "AffineLayer | None":
-        """This layer and the batch norm behind it as one layer; None if the scales are not those of its outputs."""
+        """This layer and the batch norm after it as one layer; None if the scales are not one per output channel."""
         fits = scale.ndim == self.weight.ndim and scale.numel() == len(self.weight)
         if not fits or operation(self.op).startswith("conv_transpose"):
             return None
@@ -123,7 +123,7 @@ class Epsilon:
     epsilon: float
 
     def stabilised(self, z: Tensor) -> Tensor:
-        """`z`, behind which ordinary derivatives are the rule."""
+        """`z` itself; its derivative is scaled so that the layer before it follows the rule."""
         if self.epsilon == 0:
             return z
         epsilon = self.epsilon
@@ -132,13 +132,13 @@ class Epsilon:
 
 @dataclass(frozen=True)
 class Signed:
-    """A rule that treats contributions `x_i w_ij` by their sign, whichever sign the input has.
+    """A rule that treats contributions `x_i w_ij` by their sign, whatever the sign of the input.
 
     Args:
         shares: from relevance, output and the sums of positive and negative contributions (each with its part of the
-            bias) to the factor of the positive and of the negative ones; None instead of a factor that is 0.
-        negative: whether negative contributions get anything.
-        bias: whether the bias takes part.
+            bias) to the factors of the positive and the negative ones; None for a factor that is 0.
+        negative: whether negative contributions get relevance.
+        bias: whether the bias counts as a contribution.
     """
 
     shares: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
@@ -171,7 +171,7 @@ class Signed:
 
 
 def alpha_beta(alpha: float, beta: float, *, bias: bool = True) -> Signed:
-    r"""What speaks for an output gets α times its relevance, what speaks against it −β times.
+    r"""Positive contributions get α times the relevance of an output, negative ones −β times.
 
     $R_i = \sum_j \big(\alpha \frac{(x_i w_{ij})^+}{z_j^+} - \beta \frac{(x_i w_{ij})^-}{z_j^-}\big) R_j$
     """
@@ -183,10 +183,10 @@ def alpha_beta(alpha: float, beta: float, *, bias: bool = True) -> Signed:
 
 
 def gamma_rule(gamma: float) -> Signed:
-    r"""Contributions of the output's sign count 1 + γ times.
+    r"""Contributions with the sign of the output count 1 + γ times.
 
     $R_i = \sum_j \frac{c_{ij} + \gamma c_{ij}^*}{\sum_i c_{ij} + \gamma c_{ij}^*} R_j$ with $c_{ij} = x_i w_{ij}$,
-    where $c^*$ are the contributions of the output's sign; with inputs and outputs above zero, those of $w^+$.
+    where $c^*$ are the contributions with the sign of the output; for positive inputs and outputs, those of $w^+$.
     """
 
     def shares(r: Tensor, out: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,18 +199,18 @@ def gamma_rule(gamma: float) -> Signed:
 
 @dataclass(frozen=True)
 class FirstLayerRule:
-    """A rule of the first convolution. Its shares are not in proportion to the pixels, so they are caught here.
+    """A rule of the first convolution. Its shares are not in proportion to the pixels, so they are collected here.
 
     Args:
-        relevance: from relevance of the output, the input and the layer to relevance of the input.
-        caught: what was handed to the input.
+        relevance: computes relevance of the input from relevance of the output, the input and the layer.
+        caught: the relevance of the input, once per call of the layer.
     """
 
     relevance: Callable[[Tensor, Tensor, AffineLayer], Tensor]
     caught: list[Tensor] = field(default_factory=list)
 
     def back(self, layer: AffineLayer) -> Back:
-        """Derivatives of the layer: none."""
+        """Derivatives of the layer: all zero."""
         relevance, caught = self.relevance, self.caught
 
         def back(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -221,12 +221,12 @@ class FirstLayerRule:
 
 
 def flat(r: Tensor, x: Tensor, layer: AffineLayer) -> Tensor:
-    """Every pixel of a window gets the same; padding gets nothing."""
+    """Every pixel of a window gets the same share; padding gets nothing."""
     return layer.transposed(torch.ones_like(x), torch.ones_like(layer.weight), lambda z: ratio(r, z))
 
 
 def box(low: Tensor, high: Tensor) -> Callable[[Tensor, Tensor, AffineLayer], Tensor]:
-    r"""The z^B rule of pixels between $l$ and $h$.
+    r"""The z^B rule for pixels between $l$ and $h$.
 
     $R_i = \sum_j \frac{x_i w_{ij} - l_i w_{ij}^+ - h_i w_{ij}^-}{\sum_i x_i w_{ij} - l_i w_{ij}^+ - h_i w_{ij}^-} R_j$
     """
@@ -257,7 +257,7 @@ FirstLayerShares = Callable[[Tensor, Tensor, AffineLayer], Tensor]
 
 @dataclass
 class _Last:
-    """The layer that was run last, until it is known whether a batch norm follows."""
+    """The layer that ran last, kept until it is known whether a batch norm follows."""
 
     layer: AffineLayer
     rule: Rule | FirstLayerRule
@@ -270,16 +270,16 @@ class Relevance(Rules):
     """Relevance propagation with one rule for convolutions and one for linear layers.
 
     * A batch norm that directly follows a convolution or linear layer is merged into it. Elsewhere (DenseNet) it is a
-      layer of its own: under ε it has the ε-rule, otherwise what is left of its input when the shift has cancelled.
-    * Activations through zero hand everything to their input; others follow their derivative.
-    * Of a product, each factor gets half; a sigmoid, an inverse or an inverse root gets nothing.
-    * Maximum: the winner takes all. AffineLayer norm: the deviation is a constant. Softmax: its derivative.
+      layer of its own: with ε on convolutions it has the ε-rule, otherwise the rule in `_clipped`.
+    * Activations that map 0 to 0 pass all relevance to their input; others follow their derivative.
+    * In a product each factor gets half; a sigmoid, a reciprocal or a reciprocal root gets nothing.
+    * Maximum: the largest value gets all relevance. Layer norm: the deviation is a constant. Softmax: its derivative.
 
     Args:
         conv: the rule of convolutions.
         linear: the rule of linear layers.
-        entry: the rule of the first layer, if that is a convolution.
-        constant_attention: take attention weights for constants (CP-LRP), so that values get everything.
+        entry: the rule of the first layer, used if that is a convolution.
+        constant_attention: treat attention weights as constants (CP-LRP), so that values get all relevance.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class Relevance(Rules):
         self.constant_attention = constant_attention
         self.entry = None if entry is None else FirstLayerRule(entry)
         self.seen: Tensor | None = None
-        """What the first layer was given."""
+        """The input of the first layer."""
         self._last: _Last | None = None
         self._gate: Tensor | None = None
 
@@ -339,7 +339,8 @@ class Relevance(Rules):
 
     def softmax(self, x: Tensor, dim: int) -> Tensor:
         out = torch.softmax(x, dim)
-        return out.detach() if self.constant_attention and x.ndim > 2 else out
+        between_tokens = x.ndim > 2  # attention scores have an axis of queries; class scores are [sample, class]
+        return out.detach() if self.constant_attention and between_tokens else out
 
     def normalise(self, x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
         variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
@@ -347,7 +348,10 @@ class Relevance(Rules):
 
 
 def _clipped(scale: Tensor) -> Back:
-    """All relevance for the input, unless the shift is what gives the output its sign or adds to it."""
+    """A scale and shift: the input gets all relevance where the shift only reduces it.
+
+    It gets its proportional share where the shift has the same sign, and nothing where the shift decides the sign.
+    """
 
     def back(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
         return (g * scale * ratio(out, scale * x).clamp(0, 1),)
@@ -356,27 +360,33 @@ def _clipped(scale: Tensor) -> Back:
 
 
 def propagate(probe: Probe, batch: Batch, rules: Callable[[], Relevance], output: str) -> Float[Tensor, "b ..."]:
-    """Relevance of the leaf, one pass forward and one back per sample."""
+    """Relevance of the leaf, from one forward and one backward pass per sample."""
+    places = probe.domain.shape(batch.x)
 
     def read(seen: Seen[Relevance]) -> Tensor:
         entry, first = seen.rules.entry, seen.rules.seen
         (g,) = seen.gradients([seen.leaf], keep=entry is not None)
         total = seen.leaf.detach() * g
-        for r in entry.caught if entry is not None else ():
-            total = total + _carried(r, first, seen.leaf)
+        if entry is not None and first is not None:
+            for r in entry.caught:
+                total = total + _carried(r, first, seen.leaf, places)
         return total
 
     rows = torch.arange(len(batch))
     return torch.cat([out for _, out in probe.run_with_rules(batch, rows, batch.x.take, rules, read, output)])
 
 
-def _carried(r: Tensor, first: Tensor | None, leaf: Tensor) -> Tensor:
-    """Relevance of the first layer's input as that of the leaf, which may have been rescaled, padded or rearranged.
+def _carried(r: Tensor, first: Tensor, leaf: Tensor, places: tuple[int, ...]) -> Tensor:
+    """Relevance of the leaf, from relevance of the first layer's input, which the network may have made from the leaf.
 
-    Where the network has added channels (B-cos networks read the inverse too), a pixel has the sum of its channels.
+    Where both have the same places (pixels), relevance stays where it is: rescaling changes nothing, and where the
+    network has added channels (B-cos networks read the inverse too) a pixel gets the sum over them, in equal parts.
+    Where the leaf was padded or rearranged, relevance follows the derivative.
     """
-    if first is None or first is leaf or (first.shape == leaf.shape and leaf.ndim == 4):
+    if first is leaf:
         return r
-    if leaf.ndim == 4 and first.shape[2:] == leaf.shape[2:]:
-        return (r.sum(1, keepdim=True) / leaf.shape[1]).expand_as(leaf)
-    return torch.autograd.grad(first, leaf, r, retain_graph=True)[0]
+    if not first.shape[2:] == leaf.shape[2:] == places:
+        return torch.autograd.grad(first, leaf, r, retain_graph=True)[0]
+    if first.shape == leaf.shape:
+        return r
+    return (r.sum(1, keepdim=True) / leaf.shape[1]).expand_as(leaf)

@@ -24,19 +24,19 @@ from heatcheck.probe.probe import Probe
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Rise(Method):
-    r"""Random smooth masks, averaged with the probability that the model gives to what they leave.
+    r"""The mean of random smooth masks, each weighted by the probability of the class in the masked picture.
 
     $A = \frac{1}{N p} \sum_n p_t\big(x \odot M_n + b \odot (1 - M_n)\big)\, M_n$
 
-    Each mask is a grid of Bernoulli draws, enlarged bilinearly and cropped at a random shift. Every sample has masks
-    of its own, the same for every model, class and fill; with `fill=uniform` this is RISE-U.
+    Each mask is a grid of Bernoulli draws, enlarged bilinearly and cropped at a random shift. Every sample has its
+    own masks, which are the same for every model, class and fill; with `fill=uniform` this is RISE-U.
 
     Args:
-        output: where the model is read; not negative if this is `prob`.
-        samples: masks.
+        output: the model output that is used; with `prob`, maps are not negative.
+        samples: number of masks.
         grid: cells per side of a mask before it is enlarged.
         keep: the share p of cells that are kept.
-        fill: what replaces what is masked.
+        fill: what replaces masked pixels.
         shared: whether all samples have the same masks, drawn from the seed alone, as in the paper's code.
 
     Paper: petsiuk2018.  Differs: masks are drawn per sample, not once for all; 1000 of them.
@@ -82,7 +82,7 @@ class Rise(Method):
 
 @dataclass(frozen=True)
 class SmoothMasks:
-    """RISE's masks, small until they are asked for.
+    """RISE's masks, stored as small grids and enlarged when they are used.
 
     Args:
         cells: the grid of each mask.

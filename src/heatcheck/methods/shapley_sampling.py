@@ -21,19 +21,19 @@ from heatcheck.probe.asks import Shape
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ShapleySampling(CoalitionMethod):
-    r"""What each unit adds when units come in one after another, averaged over random orders.
+    r"""What each unit adds when units are added one after another, averaged over random orders.
 
     $\phi_m = \operatorname{mean}_\pi \big(f_t(x^{P \cup m}) - f_t(x^P)\big), \quad
     P = \{ m' : \pi(m') < \pi(m) \}$
 
-    Every order is followed backwards too (antithetic pairs). Where a sample has so few units that all orders fit, each
-    is followed once and the values are Shapley's own. Whatever the number of orders, the values sum to
-    $f_t(x) - f_t(x^{\text{all}})$; units that are alike get equal values only on average.
+    Every order is also used backwards (antithetic pairs). If a sample has so few units that all orders fit, each is
+    used once and the Shapley values are exact. With any number of orders the values sum to
+    $f_t(x) - f_t(x^{\text{all}})$; interchangeable units get equal values only on average.
 
     Args:
-        samples: random orders, each followed both ways.
+        samples: number of random orders, each used in both directions.
         units: the players; a grid of 4 × 4 cells on pictures, tokens on texts.
-        fill: what replaces those that are not there.
+        fill: what replaces absent units.
 
     Paper: castro2009.  Differs: antithetic pairs; each site gets its unit's value divided by the unit's area.
     Cost per sample: 2 `samples` × (units - 1) forwards, and 2 that are shared.
@@ -50,17 +50,17 @@ class ShapleySampling(CoalitionMethod):
 
         def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
             between = counts[i] - 1
-            there: Tensor = turns[i][which // between] <= (which % between)[:, None]
-            return there
+            present: Tensor = turns[i][which // between] <= (which % between)[:, None]
+            return present
 
-        heard = game.play([len(turn) * max(0, n - 1) for turn, n in zip(turns, counts, strict=True)], kept)
-        worth = torch.zeros(len(counts), game.units.width, dtype=torch.float64)
+        outputs = game.play([len(turn) * max(0, n - 1) for turn, n in zip(turns, counts, strict=True)], kept)
+        values = torch.zeros(len(counts), game.units.width, dtype=torch.float64)
         for i, (turn, n) in enumerate(zip(turns, counts, strict=True)):
             if n:
                 ends = [end[i].expand(len(turn), 1) for end in (nothing, whole)]
-                path = torch.cat([ends[0], heard[i].reshape(len(turn), n - 1), ends[1]], 1)
-                worth[i, :n] = path.diff(dim=1).gather(1, turn).mean(0)
-        return worth
+                path = torch.cat([ends[0], outputs[i].reshape(len(turn), n - 1), ends[1]], 1)
+                values[i, :n] = path.diff(dim=1).gather(1, turn).mean(0)
+        return values
 
     def questions(self, shape: Shape) -> int:
         n = shape.units(self.units)
@@ -68,12 +68,12 @@ class ShapleySampling(CoalitionMethod):
 
 
 def number_of_orders(units: int, samples: int) -> int:
-    """Orders that are followed: two for each draw, or all there are."""
+    """The number of orders used: two per draw, or all orders if there are fewer."""
     return min(2 * samples, math.factorial(min(units, 20)))
 
 
 def orders(units: int, samples: int, rng: torch.Generator) -> Int[Tensor, "n u"]:
-    """Random orders and their reverses; every order once where they are not more."""
+    """Random orders and their reverses, or every order once if there are no more than that."""
     if math.factorial(min(units, 20)) <= 2 * samples:
         return torch.tensor(list(itertools.permutations(range(units))), dtype=torch.long)
     drawn = torch.rand(samples, units, generator=rng, dtype=torch.float64).argsort(1)

@@ -1,4 +1,4 @@
-"""SmoothGrad, SmoothGrad² and VarGrad: any method, explained again under noise."""
+"""SmoothGrad, SmoothGrad² and VarGrad: any method, averaged over noisy copies of the input."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from heatcheck.probe.probe import Probe
 class Smoothed(Method):
     """Moments of another method's values under Gaussian noise on the leaf (pixels, word embeddings).
 
-    The wrapper's `output`, `reduction` and `post` are the ones that count: the inner method explains the wrapper's
-    output, and its values are averaged before they are reduced.
+    The wrapper's `output`, `reduction` and `post` apply: the inner method explains the wrapper's output, and its
+    values are averaged before they are reduced.
 
     Args:
         of: the method that is smoothed.
         samples: noisy copies of each input.
-        sigma: the noise's deviation, as a share of each input's range.
-        absolute: whether `sigma` is the deviation itself, as in Captum.
+        sigma: standard deviation of the noise, as a fraction of each input's range.
+        absolute: whether `sigma` is the standard deviation itself, as in Captum.
     """
 
     of: str = "saliency"
@@ -41,8 +41,7 @@ class Smoothed(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.sigma >= 0:
-            raise SpecError(f"{self.id}: sigma={self.sigma!r} is a deviation and cannot be negative")
+        require_deviation(self.id, self.sigma)
 
     @property
     def inner(self) -> Method:
@@ -66,29 +65,15 @@ class Smoothed(Method):
     def moments(self, probe: Probe, batch: Batch) -> tuple[Float[Tensor, "b ..."], Float[Tensor, "b ..."]]:
         """Mean and mean square of the inner method's values."""
         inner = self.inner
+        size = max(probe.numerics.forward, probe.numerics.backward)
         sums: list[Tensor] = []
-        for rows, part in self.noisy(probe, batch):
+        for rows, part in noisy_copies(probe, batch, self.samples, self.sigma, size, absolute=self.absolute):
             values = inner.attribute(probe, part).detach().double()
             if not sums:
                 sums = [torch.zeros(len(batch), *values.shape[1:], dtype=torch.float64) for _ in range(2)]
             sums[0].index_add_(0, rows, values)
             sums[1].index_add_(0, rows, values.square())
         return sums[0] / self.samples, sums[1] / self.samples
-
-    def noisy(self, probe: Probe, batch: Batch) -> Iterator[tuple[Int[Tensor, " n"], Batch]]:
-        """All noisy copies and the samples they are of, one sample after another, in batches that fill the calls."""
-        domain = probe.domain
-        leaf = domain.leaf(batch.x).detach()
-        deviation = leaf.new_full((len(batch),), self.sigma)
-        if not self.absolute:
-            deviation = deviation * (leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1))
-        streams = [batch.streams.generator(i, "noise") for i in range(len(batch))]
-        size = max(probe.numerics.forward, probe.numerics.backward)
-        for rows in torch.split(repeat_rows(len(batch), self.samples), size):
-            part = batch.take(rows.tolist())
-            draws = [torch.randn(leaf.shape[1:], generator=streams[i], dtype=torch.float32) for i in rows.tolist()]
-            noise = torch.stack(draws).to(leaf.dtype) * deviation[rows].reshape(-1, *[1] * (leaf.ndim - 1))
-            yield rows, part.with_inputs(domain.with_leaf(part.x, leaf[rows] + noise))
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         forwards, backwards = passes_of(self.inner.asks(shape), self.inner.passes(shape))
@@ -139,3 +124,42 @@ class VarGrad(Smoothed):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         mean, mean_square = self.moments(probe, batch)
         return (mean_square - mean.square()).clamp_min(0)
+
+
+def noisy_copies(
+    probe: Probe, batch: Batch, samples: int, sigma: float, size: int, *, absolute: bool
+) -> Iterator[tuple[Int[Tensor, " n"], Batch]]:
+    """Noisy copies of each sample's leaf, one sample after another, with the rows of the samples they are copies of.
+
+    Args:
+        probe: the model's probe.
+        batch: the samples.
+        samples: copies of each.
+        sigma: standard deviation of the noise, as a fraction of each sample's range.
+        size: the most copies in one batch.
+        absolute: whether `sigma` is the standard deviation itself.
+    """
+    leaf = probe.domain.leaf(batch.x).detach()
+    deviation = sigma * (torch.ones_like(span(leaf)) if absolute else span(leaf))
+    streams = [batch.streams.generator(i, "noise") for i in range(len(batch))]
+    for rows in torch.split(repeat_rows(len(batch), samples), size):
+        part = batch.take(rows.tolist())
+        noise = torch.stack([standard_normal(leaf, streams[i]) for i in rows.tolist()]).to(leaf.dtype)
+        yield rows, part.with_inputs(probe.domain.with_leaf(part.x, leaf[rows] + deviation[rows] * noise))
+
+
+def standard_normal(leaf: Float[Tensor, "b ..."], rng: torch.Generator) -> Float[Tensor, "..."]:
+    """Noise for one sample's leaf, drawn in single precision whatever the model's precision."""
+    return torch.randn(leaf.shape[1:], generator=rng, dtype=torch.float32)
+
+
+def span(leaf: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+    """Each sample's range, from its smallest to its largest value, in a shape that multiplies the leaf."""
+    flat = leaf.flatten(1)
+    return (flat.amax(1) - flat.amin(1)).reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def require_deviation(id: str, sigma: float) -> None:
+    """Refuse a negative `sigma`."""
+    if not sigma >= 0:
+        raise SpecError(f"{id}: sigma={sigma!r} is a deviation and cannot be negative")

@@ -14,7 +14,7 @@ from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
 NO_VARIANCE = 1e-12
-"""Below this variance of the output there is nothing to divide up, only rounding."""
+"""An output variance below this is rounding error and has no shares."""
 
 
 @method(
@@ -23,11 +23,11 @@ NO_VARIANCE = 1e-12
     on=("image",),
     uses=(),
     properties=("dummy", "implementation_invariant", "nonnegative"),
-    elsewhere="its masks dim by degrees, and a word is there or not; try hsic, which switches units on and off",
+    elsewhere="its masks dim units gradually, and words cannot be dimmed; try hsic, which switches units on and off",
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sobol(Method):
-    r"""The share of the output's variance in which each unit has a part, when all are dimmed at random.
+    r"""The share of the output's variance that involves each unit, when all units are dimmed at random.
 
     $A_m = \frac{\sum_n \big(y(a_n) - y(a_n^{m})\big)^2}{2 N \operatorname{Var}_n y(a_n)}, \quad
     y(z) = p_t\big(x \odot z + b \odot (1 - z)\big)$
@@ -37,12 +37,12 @@ class Sobol(Method):
     sequence is scrambled by its own seed, the same for every model, class and fill.
 
     Args:
-        output: where the model is read.
-        designs: points N; a power of two, for the sequence to be balanced.
+        output: the model output that is used.
+        designs: the number N of points; a power of two, so that the sequence is balanced.
         units: what is dimmed together; a grid of 8 × 8 patches.
-        fill: what shines through.
+        fill: what replaces a unit as far as it is dimmed.
 
-    Paper: fel2021.  Differs: the sequence is scrambled; the points $b_n$ are not asked themselves, for the estimate
+    Paper: fel2021.  Differs: the sequence is scrambled; the model is not run at the points $b_n$, as the estimate
     does not use them; each site gets its unit's index divided by the unit's area, without cubic enlargement.
     Cost per sample: `designs` × (units + 1) forwards.
     """
@@ -75,11 +75,11 @@ class Sobol(Method):
             kept = torch.where(at_there, there[own, point], here[own, point])
             return erase(own, units.take(own).spread(kept.to(probe.model.dtype), outside=1.0))
 
-        heard = torch.cat([a.read(self.output) for _, a in probe.answers(batch, rows, dimmed)])
-        worth = torch.zeros(len(batch), units.width, dtype=torch.float64)
-        for i, y in enumerate(torch.split(heard, asked.tolist())):
-            worth[i, : counts[i]] = total_order(y[:n], y[n:].reshape(-1, n))
-        return spread_density(probe, batch, units, worth)
+        outputs = torch.cat([a.read(self.output) for _, a in probe.answers(batch, rows, dimmed)])
+        indices = torch.zeros(len(batch), units.width, dtype=torch.float64)
+        for i, y in enumerate(torch.split(outputs, asked.tolist())):
+            indices[i, : counts[i]] = total_order(y[:n], y[n:].reshape(-1, n))
+        return spread_density(probe, batch, units, indices)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return self.designs * (shape.units(self.units) + 1), 0
@@ -94,6 +94,6 @@ def points(units: int, n: int, rng: torch.Generator) -> tuple[Float[Tensor, "n u
 
 
 def total_order(plain: Float[Tensor, " n"], moved: Float[Tensor, "u n"]) -> Float[Tensor, " u"]:
-    """Jansen's total-order indices from the answers at the points and with one unit moved each."""
+    """Jansen's total-order indices, from the outputs at the points and at the points with one unit moved."""
     half = (plain - moved).square().mean(1) / 2
     return half / plain.var().clamp_min(NO_VARIANCE)

@@ -20,7 +20,7 @@ from heatcheck.probe.rules import Rules, depends
 
 
 class _PositiveRelevance(Relevance):
-    """The paper's rules: z⁺ on linear layers without their bias; activations, norms and softmax hand everything on."""
+    """The paper's rules: z⁺ on linear layers, without bias; activations, norms and softmax pass all relevance on."""
 
     def __init__(self) -> None:
         plus = alpha_beta(1.0, 0.0, bias=False)
@@ -40,12 +40,12 @@ class _PositiveRelevance(Relevance):
 
     def add(self, a: Any, b: Any) -> Tensor:
         if depends(a) and depends(b) and a.shape == b.shape:
-            return ruled(torch.add, _weighed, a, b)
+            return ruled(torch.add, _by_size, a, b)
         return super().add(a, b)
 
 
-def _weighed(g: Tensor, out: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Relevance of two summands in proportion, then scaled so that their sums are in proportion without sign."""
+def _by_size(g: Tensor, out: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Relevance of two summands in proportion, rescaled so that their totals are in proportion to absolute totals."""
     own = [(t * g).flatten(1).sum(1) for t in (a, b)]
     whole, size = own[0] + own[1], own[0].abs() + own[1].abs()
     shape = (-1, *[1] * (g.ndim - 1))
@@ -54,10 +54,10 @@ def _weighed(g: Tensor, out: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tens
 
 
 class RelevanceTrace(AttentionTrace, _PositiveRelevance):
-    """Attention layers under the paper's rules.
+    """Records attention layers while the paper's rules apply.
 
     Args:
-        slopes: the plain gradients at every layer's attention, of the same inputs.
+        slopes: the ordinary gradients at every layer's attention, for the same inputs.
     """
 
     strict = True
@@ -70,20 +70,20 @@ class RelevanceTrace(AttentionTrace, _PositiveRelevance):
 @method("transformer_attribution", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TransformerAttribution(LayeredAttention):
-    r"""Attention's gradient times its relevance, where both agree, multiplied through the layers.
+    r"""The positive part of attention's gradient times its relevance, multiplied through the layers.
 
     $C = (I + \bar A_L) \cdots (I + \bar A_{\mathrm{start}}), \quad
     \bar A_l = \mathrm{mean}_h \big(\partial f_t / \partial A_l^h \odot R^{A_l^h}\big)^+$
 
-    Relevance starts as 1 at the class. Linear layers hand it on by the z⁺ rule, each matrix product gives half to
-    either side, residual sums are weighed by the size of their parts, all else passes it on. Read at the rows of the
-    tokens that the class is read from.
+    Relevance starts as 1 at the class. Linear layers follow the z⁺ rule, a matrix product gives half to each factor,
+    residual sums are weighted by the size of their summands, and everything else passes relevance on. The map is taken
+    from the rows of the tokens that the classifier reads.
 
     Args:
-        start: the first layer that counts, from 0; IDSDS leaves out layer 0.
+        start: the first layer used, counted from 0; IDSDS leaves out layer 0.
 
-    Paper: chefer2021.  Differs: residual sums are weighed for each sample by itself; divisions are exact, not shifted
-    by 1e-9. Relevance is always the logit's; `output` decides of what the gradient is taken.
+    Paper: chefer2021.  Differs: residual sums are weighted per sample; divisions are exact, not shifted by 1e-9.
+    Relevance always starts at the logit; `output` is what the gradient is taken of.
     Cost per sample: 2 forwards and 2 backwards, the second pair with the rules.
     """
 
@@ -93,7 +93,7 @@ class TransformerAttribution(LayeredAttention):
         return without_special(probe, batch.x, maps)
 
     def _part(self, probe: Probe, batch: Batch, rows: Int[Tensor, " n"]) -> list[Tensor]:
-        """The maps of as many samples as fit into one call; gradients at every attention are too large for more."""
+        """The maps of one call's samples; the gradients at every attention layer are too large to keep for more."""
         now = torch.zeros(1, dtype=torch.long)
 
         def make(index: Tensor) -> Inputs:
@@ -119,7 +119,7 @@ class TransformerAttribution(LayeredAttention):
         return carried(class_rows(slopes[-1])[:, None], layers[self.start :])[:, 0]
 
     def relevance(self, seen: Seen[Any]) -> list[Float[Tensor, "n h t k"]]:
-        """Relevance of every layer's attention, 1 at the class."""
+        """Relevance of every layer's attention, starting as 1 at the class."""
         weights = [b.weights for b in self.blocks(seen)]
         logit = seen.logits.gather(1, seen.target[:, None])[:, 0]
         parts = torch.autograd.grad(logit, weights, ratio(torch.ones_like(logit), logit.detach()))
