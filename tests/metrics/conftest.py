@@ -147,6 +147,11 @@ def maps_of(model, batch, *values):
     return Maps(items, model.domain, batch)
 
 
+def increasing(model, batch, maps):
+    """The same maps under an increasing function: every order stays."""
+    return maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+
+
 def methods(model, batch, *specs, probe=None):
     """Maps of real methods, which can explain again."""
     probe = probe or probe_on(model)
@@ -194,7 +199,7 @@ def stage(kind, bent_model=True, n=3):
 @pytest.fixture(scope="session")
 def toys():
     names = (
-        linear, bent, words, constant, batch_of, pictures, sentences, truth, random_maps, maps_of, methods, probe_on,
-        metric, score, ask, stage,
+        linear, bent, words, constant, batch_of, pictures, sentences, truth, random_maps, maps_of, increasing, methods,
+        probe_on, metric, score, ask, stage,
     )  # fmt: skip
     return SimpleNamespace(**{f.__name__: f for f in names})

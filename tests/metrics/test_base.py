@@ -10,6 +10,40 @@ from heatcheck.core.types import OK, Attribution, NotApplicable, Scores
 from heatcheck.metrics.base import Maps, Metric, circular
 from heatcheck.probe.asks import Shape, passes_of
 
+MUTANTS = (
+    (
+        "metrics/base.py",
+        "torch.where(_ok(status), scores.value.double(), torch.nan)",
+        "scores.value.double()",
+        "test_a_score_that_is_not_finite_is_a_reason",
+    ),
+    ("metrics/base.py", "bool(own & asked)", "bool(own | asked)", "test_asking_a_metrics_own_questions_is_circular"),
+    (
+        "metrics/base.py",
+        "next((s for s in own if s != OK), OK)",
+        "next((s for s in reversed(own) if s != OK), OK)",
+        "test_a_score_that_is_not_finite_is_a_reason",
+    ),
+    (
+        "metrics/base.py",
+        "own if own != OK or finite else",
+        "own if finite else",
+        "test_a_map_that_failed_keeps_its_status_and_harms_nobody",
+    ),
+    (
+        "metrics/base.py",
+        "torch.where(_ok(maps.status)[..., None], scores.curve, torch.nan)",
+        "scores.curve",
+        "test_a_map_that_failed_keeps_its_status_and_harms_nobody",
+    ),
+    (
+        "metrics/removal.py",
+        "gone = [k * n // self.steps for k in range(self.steps + 1)]",
+        "gone = [k * n // self.steps for k in range(1, self.steps)]",
+        "test_the_plan_shares_between_metrics_as_the_probe_does",
+    ),
+)
+
 QUICK = ["sds", "morf", "lerf", "abpc", "morf(ties=percentile_compat)", "ids", "infidelity", "infidelity(samples=7)"]
 AGAIN = ["ids(steps=6, update=true)", "mprt"]
 KINDS = ["image", "text"]
@@ -147,7 +181,7 @@ def test_accuracy_needs_labels(toys):
     batch = replace(batch, label=torch.tensor([0, -1, 2]))
     maps = Maps(maps.items, model.domain, batch)
     scores = toys.score("morf(output=accuracy)", model, batch, maps)
-    assert scores.status[0][1] == "skipped: morf needs a label here, and none was given"
+    assert scores.status[0][1] == "skipped: morf needs a label, and this sample has none"
     assert scores.status[0][0] == scores.status[0][2] == OK
     nobody = replace(batch, label=torch.full((3,), -1))
     with pytest.raises(NotApplicable, match="needs a label"):

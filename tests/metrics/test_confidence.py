@@ -8,10 +8,26 @@ from hypothesis import strategies as st
 from heatcheck.core.types import NotApplicable
 
 MUTANTS = (
-    ("metrics/confidence.py", "(sites - low) / (high - low), 1.0)", "sites / high, 1.0)"),
-    ("metrics/confidence.py", ".clamp_min(0) / before", " / before"),
-    ("metrics/confidence.py", "(after > before).double()", "(after >= before).double()"),
-    ("metrics/confidence.py", "varied = high > low", "varied = high >= low"),
+    (
+        "metrics/confidence.py",
+        "(sites - low) / (high - low), 1.0)",
+        "sites / high, 1.0)",
+        "test_scale_and_shift_change_nothing",
+    ),
+    ("metrics/confidence.py", ".clamp_min(0) / before", " / before", "test_a_linear_model_has_a_closed_form"),
+    (
+        "metrics/confidence.py",
+        "(after > before).double()",
+        "(after >= before).double()",
+        "test_a_constant_model_neither_drops_nor_rises",
+    ),
+    ("metrics/confidence.py", "varied = high > low", "varied = high >= low", "test_a_flat_map_shows_nothing"),
+    (
+        "metrics/confidence.py",
+        "domain.delete(batch.x.take(rows), keep[method[i], rows], full.take(rows))",
+        "domain.delete(batch.x.take(rows), 1 - keep[method[i], rows], full.take(rows))",
+        "test_a_linear_model_has_a_closed_form",
+    ),
 )
 
 
@@ -88,7 +104,7 @@ def test_a_flat_map_shows_nothing(toys, kind):
     flat = torch.ones_like(toys.random_maps(model, batch, 1).items[0].values)
     for spec in ("average_drop", "increase_in_confidence"):
         scores = toys.score(spec, model, batch, toys.maps_of(model, batch, flat, 0 * flat))
-        assert all(s.startswith("undefined: the map is the same everywhere") for row in scores.status for s in row)
+        assert all(s.startswith("undefined: the map is constant") for row in scores.status for s in row)
 
 
 def test_special_tokens_do_not_set_the_scale(toys):

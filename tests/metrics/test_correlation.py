@@ -11,11 +11,42 @@ from heatcheck.core.spec import SpecError
 from heatcheck.metrics.subsets import subsets
 
 MUTANTS = (
-    ("metrics/correlation.py", "spearman if self.rank else pearson", "pearson if self.rank else spearman"),
-    ("metrics/correlation.py", "before[i] - next(after)", "next(after) - before[i]"),
-    ("metrics/correlation.py", "round(self.share * n)", "round((1 - self.share) * n)"),
-    ("metrics/correlation.py", "round(last ** (k / steps))", "round(last * (k + 1) / (steps + 1))"),
-    ("metrics/correlation.py", "each.nan_to_num(0.0).mean(-1)", "each.nanmean(-1)"),
+    (
+        "metrics/correlation.py",
+        "spearman if self.rank else pearson",
+        "pearson if self.rank else spearman",
+        "test_mufidelity_ranks_sets_of_cells",
+    ),
+    (
+        "metrics/correlation.py",
+        "before[i] - next(after)",
+        "next(after) - before[i]",
+        "test_a_size_at_which_only_the_map_is_flat_counts_as_zero",
+    ),
+    (
+        "metrics/correlation.py",
+        "round(self.share * n)",
+        "round((1 - self.share) * n)",
+        "test_sets_of_one_size_are_shared_by_the_two_metrics",
+    ),
+    (
+        "metrics/correlation.py",
+        "round(last ** (k / steps))",
+        "round(last * (k + 1) / (steps + 1))",
+        "test_a_size_at_which_only_the_map_is_flat_counts_as_zero",
+    ),
+    (
+        "metrics/correlation.py",
+        "each.nan_to_num(0.0).mean(-1)",
+        "each.nanmean(-1)",
+        "test_a_size_at_which_only_the_map_is_flat_counts_as_zero",
+    ),
+    (
+        "metrics/correlation.py",
+        "last = max(1.0, LARGEST * n)",
+        "last = max(1.0, n)",
+        "test_a_size_at_which_only_the_map_is_flat_counts_as_zero",
+    ),
 )
 BOTH = ("faithfulness_correlation(samples=12)", "sensitivity_n(samples=12, sizes=4)")
 
@@ -156,7 +187,9 @@ def test_what_does_not_vary_has_no_score(toys, spec):
     bare = toys.score(spec, text, short, toys.random_maps(text, short, 1))
     for scores in (flat, blind, bare):
         assert scores.value.isnan().all()
-        assert set(scores.status[0]) == {"undefined: all sets of units are worth the same to the map, or to the model"}
+        assert set(scores.status[0]) == {
+            "undefined: all sets have the same attribution, or deleting them changes the output equally"
+        }
 
 
 def test_a_size_at_which_only_the_map_is_flat_counts_as_zero(toys):
@@ -176,7 +209,7 @@ def test_a_size_at_which_only_the_map_is_flat_counts_as_zero(toys):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("faithfulness_correlation(share=0)", r"share=0.0 must lie above 0"),
+        ("faithfulness_correlation(share=0)", r"share=0.0 must be above 0"),
         ("faithfulness_correlation(share=1.5)", r"share=1.5"),
         ("faithfulness_correlation(samples=0)", r"samples=0 must be at least 1"),
         ("sensitivity_n(sizes=0)", r"sizes=0 must be at least 1"),

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 MUTANTS = (
-    ("metrics/corrupted.py", '"amin"', '"amax"'),
-    ("metrics/corrupted.py", "!= which[i, None]", "== which[i, None]"),
+    ("metrics/corrupted.py", '"amin"', '"amax"', "test_one_cell_that_decides_is_enough_to_fall"),
+    ("metrics/corrupted.py", "!= which[i, None]", "== which[i, None]", "test_after_sds_it_asks_nothing"),
 )
 
 
@@ -76,6 +76,6 @@ def test_no_label_or_no_unit_is_a_status(toys):
     batch = toys.sentences(model, (0, 3, 4))
     batch = replace(batch, label=torch.tensor([0, 0, -1]))
     scores = toys.score("corrupted_accuracy", model, batch, toys.random_maps(model, batch, 1))
-    assert scores.status[0][0] == "undefined: there is no token to delete"
+    assert scores.status[0][0] == "undefined: the input has no token units to delete"
     assert scores.status[0][1] == "ok"
-    assert scores.status[0][2] == "skipped: corrupted_accuracy needs a label here, and none was given"
+    assert scores.status[0][2] == "skipped: corrupted_accuracy needs a label, and this sample has none"

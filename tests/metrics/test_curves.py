@@ -13,11 +13,65 @@ from heatcheck.domain.base import Units
 from heatcheck.metrics import curves
 
 MUTANTS = (
-    ("metrics/curves.py", "right=least_first != inclusive", "right=least_first"),
-    ("metrics/curves.py", "first = 1 if inclusive and least_first else 0", "first = 0"),
-    ("metrics/curves.py", "n + -spared // steps", "n - spared // steps"),
-    ("metrics/curves.py", "after = curve[..., 1:]", "after = curve[..., :-1]"),
-    ("metrics/curves.py", "torch.where(place < n, n - 1 - place, place)", "torch.where(place < n, n - place, place)"),
+    (
+        "metrics/curves.py",
+        "right=least_first != inclusive",
+        "right=least_first",
+        "test_percentile_sets_of_different_values_have_known_sizes",
+    ),
+    (
+        "metrics/curves.py",
+        "first = 1 if inclusive and least_first else 0",
+        "first = 0",
+        "test_percentile_sets_of_different_values_have_known_sizes",
+    ),
+    ("metrics/curves.py", "n + -spared // steps", "n - spared // steps", "test_percentile_sets_of_nothing"),
+    ("metrics/curves.py", "after = curve[..., 1:]", "after = curve[..., :-1]", "test_the_areas_of_a_line"),
+    (
+        "metrics/curves.py",
+        "torch.where(place < n, n - 1 - place, place)",
+        "torch.where(place < n, n - place, place)",
+        "test_the_most_relevant_go_first_and_ghosts_last",
+    ),
+    (
+        "metrics/curves.py",
+        "argsort(dim=-1, descending=True, stable=True)",
+        "argsort(dim=-1, descending=False, stable=True)",
+        "test_the_most_relevant_go_first_and_ghosts_last",
+    ),
+    (
+        "metrics/curves.py",
+        "torch.arange(steps + 1) * units.count[:, None] // steps",
+        "-(-torch.arange(steps + 1) * units.count[:, None] // steps)",
+        "test_step_k_deletes_the_floor_of_kn_over_l",
+    ),
+    (
+        "metrics/curves.py",
+        'index if ties == "index" else index.flip(-1)',
+        'index.flip(-1) if ties == "index" else index',
+        "test_ties_are_random_per_sample_and_equal_for_all_methods",
+    ),
+    ("metrics/curves.py", "(start + stop).double() / 2 + 1", "start.double() + 1", "test_ranks_are_scipys"),
+    ("metrics/curves.py", "inner / (curve.shape[-1] - 1)", "inner / curve.shape[-1]", "test_the_areas_of_a_line"),
+    (
+        "metrics/curves.py",
+        "curve[..., :-1].contiguous().mean(-1)",
+        "curve[..., 1:].contiguous().mean(-1)",
+        "test_the_areas_of_a_line",
+    ),
+    (
+        "metrics/curves.py",
+        "a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)",
+        "a, b",
+        "test_spearman_is_scipys",
+    ),
+    ("metrics/curves.py", "pearson(average_ranks(a), average_ranks(b))", "pearson(a, b)", "test_spearman_is_scipys"),
+    (
+        "metrics/curves.py",
+        "(n - 1) * k // steps + 1 if inclusive",
+        "(n - 1) * k // steps if inclusive",
+        "test_percentile_sets_of_different_values_have_known_sizes",
+    ),
 )
 coarse = st.integers(-3, 3).map(float)
 rows = hnp.arrays(np.float64, st.integers(2, 12), elements=coarse)
@@ -67,7 +121,7 @@ def test_ties_are_random_per_sample_and_equal_for_all_methods():
 
 @given(st.integers(0, 70), st.integers(1, 40))
 def test_step_k_deletes_the_floor_of_kn_over_l(n, steps):
-    gone = curves.counts(flat_units(n, width=max(n, 1)), steps)[0].tolist()
+    gone = curves.step_counts(flat_units(n, width=max(n, 1)), steps)[0].tolist()
     assert gone == [int(k * n / steps + 1e-9) for k in range(steps + 1)]
     assert gone[0] == 0 and gone[-1] == n
 

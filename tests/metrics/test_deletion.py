@@ -11,12 +11,31 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import TorchModel
 
 MUTANTS = (
-    ("metrics/deletion.py", "area(curve, self.area), curve)", "self.drop(curve), curve)"),
-    ("metrics/deletion.py", "place = mirrored(relevance_places(maps, units, self.ties), units)",
-     "place = relevance_places(maps, units, self.ties)"),
-    ("metrics/deletion.py", "counts(units, self.steps).flip(-1)", "counts(units, self.steps)"),
-    ("metrics/deletion.py", "fill=domain.insertion_fill", "fill=domain.default_fill"),
-)  # fmt: skip
+    (
+        "metrics/deletion.py",
+        "return area(curve, self.area)",
+        "return super().summarise(curve)",
+        "test_a_linear_model_has_a_closed_form",
+    ),
+    (
+        "metrics/deletion.py",
+        "place = mirrored(relevance_places(maps, units, self.ties), units)",
+        "place = relevance_places(maps, units, self.ties)",
+        "test_pictures_are_inserted_into_a_blurred_start",
+    ),
+    (
+        "metrics/deletion.py",
+        "step_counts(units, self.steps).flip(-1)",
+        "step_counts(units, self.steps)",
+        "test_pictures_are_inserted_into_a_blurred_start",
+    ),
+    (
+        "metrics/deletion.py",
+        "fill=domain.insertion_fill",
+        "fill=domain.default_fill",
+        "test_pictures_are_inserted_into_a_blurred_start",
+    ),
+)
 
 
 def auc(points):
@@ -165,4 +184,4 @@ def test_a_text_without_words_has_no_score(toys):
     maps = toys.random_maps(model, batch, 1)
     for spec in ("deletion", "insertion"):
         scores = toys.score(spec, model, batch, maps)
-        assert scores.status[0] == ("undefined: there is no token to delete", "ok")
+        assert scores.status[0] == ("undefined: the input has no token units to delete", "ok")

@@ -9,9 +9,25 @@ import torch
 from heatcheck.core.spec import SpecError
 
 MUTANTS = (
-    ("metrics/erasure.py", "-(-n * percent // 100)", "n * percent // 100"),
-    ("metrics/erasure.py", "[:, None] - curve).mean(-1)", "[:, None] - curve).amax(-1)"),
-    ("metrics/erasure.py", "(units.count[:, None] - sizes).flip(-1)", "sizes.flip(-1)"),
+    (
+        "metrics/erasure.py",
+        "-(-n * percent // 100)",
+        "n * percent // 100",
+        "test_a_short_text_loses_at_least_one_token",
+    ),
+    ("metrics/erasure.py", "fall.mean(-1)", "fall.amax(-1)", "test_a_linear_model_has_a_closed_form"),
+    (
+        "metrics/erasure.py",
+        "(units.count[:, None] - sizes).flip(-1)",
+        "sizes.flip(-1)",
+        "test_a_short_text_loses_at_least_one_token",
+    ),
+    (
+        "metrics/erasure.py",
+        "order: ClassVar[str] = MOST",
+        "order: ClassVar[str] = LEAST",
+        "test_a_short_text_loses_at_least_one_token",
+    ),
 )
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 
@@ -100,7 +116,7 @@ def test_bounds_and_undefined_cases(toys):
     model = toys.words()
     for spec in ("comprehensiveness", "sufficiency"):
         scores = toys.score(spec, model, empty, toys.random_maps(model, empty, 1))
-        assert scores.status[0] == ("undefined: there is no token to delete", "ok")
+        assert scores.status[0] == ("undefined: the input has no token units to delete", "ok")
         with pytest.raises(SpecError, match="percentile_compat"):
             toys.metric(f"{spec}(ties=percentile_compat)")
 

@@ -11,11 +11,11 @@ from scipy import stats
 from heatcheck.core.types import Attribution
 
 MUTANTS = (
-    ("metrics/form.py", "torch.arange(1 - n, n, 2,", "torch.arange(2 - n, n + 1, 2,"),
-    ("metrics/form.py", "maps.on(units).double().abs()", "maps.on(units).double()"),
-    ("metrics/form.py", "size / size.sum(-1, keepdim=True)", "size"),
-    ("metrics/form.py", "/ math.log(2)", "/ math.log(10)"),
-    ("metrics/form.py", "own[free[i]] if whole else own", "own"),
+    ("metrics/form.py", "torch.arange(1 - n, n, 2,", "torch.arange(2 - n, n + 1, 2,", "test_one_site_and_equal_sites"),
+    ("metrics/form.py", "maps.on(units).double().abs()", "maps.on(units).double()", "test_one_site_and_equal_sites"),
+    ("metrics/form.py", "size / size.sum(-1, keepdim=True)", "size", "test_entropy_is_taken_at_native_resolution"),
+    ("metrics/form.py", "/ math.log(2)", "/ math.log(10)", "test_entropy_is_taken_at_native_resolution"),
+    ("metrics/form.py", "own[free[i]] if whole else own", "own", "test_a_map_of_zeros_has_a_reason"),
 )
 FORMS = ["sparseness", "complexity", "entropy"]
 

@@ -8,12 +8,31 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, NotApplicable
 
 MUTANTS = (
-    ("metrics/ids.py", "gone = counts(units, self.steps)[:, :-1]", "gone = counts(units, self.steps)[:, 1:]"),
-    ("metrics/ids.py", "mirrored(relevance_places(maps, units, self.ties), units)",
-     "relevance_places(maps, units, self.ties)"),
-    ("metrics/ids.py", "values = values.masked_fill(removed, torch.finfo(values.dtype).min)", "values = values"),
-    ("metrics/ids.py", "values[:, rows] = again.on(of_part).to(values.dtype)", "pass"),
-)  # fmt: skip
+    (
+        "metrics/ids.py",
+        "gone = step_counts(units, self.steps)[:, :-1]",
+        "gone = step_counts(units, self.steps)[:, 1:]",
+        "test_a_linear_model_has_a_closed_form",
+    ),
+    (
+        "metrics/ids.py",
+        "mirrored(relevance_places(maps, units, self.ties), units)",
+        "relevance_places(maps, units, self.ties)",
+        "test_a_linear_model_has_a_closed_form",
+    ),
+    (
+        "metrics/ids.py",
+        "values = values.masked_fill(removed, torch.finfo(values.dtype).min)",
+        "values = values",
+        "test_updating_changes_nothing_on_a_linear_model",
+    ),
+    (
+        "metrics/ids.py",
+        "values[:, rows] = again.on(of_part).to(values.dtype)",
+        "pass",
+        "test_updating_matters_where_the_model_bends",
+    ),
+)
 
 
 def slow_ids(toys, model, batch, row, explain, steps, update):
@@ -128,7 +147,7 @@ def test_brought_maps_cannot_be_updated_but_do_not_stop_the_others(toys):
     scores = toys.score("ids(update=true)", model, batch, mixed)
     assert all(s.startswith("skipped: ") and "without a method" in s for s in scores.status[0])
     assert torch.equal(scores.value[1], alone.value[0]) and scores.status[1] == ("ok",) * 3
-    with pytest.raises(NotApplicable, match="brought without a method"):
+    with pytest.raises(NotApplicable, match="passed without a method"):
         toys.score("ids(update=true)", model, batch, toys.random_maps(model, batch, 2))
 
 

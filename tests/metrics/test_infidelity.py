@@ -17,17 +17,54 @@ from heatcheck.metrics.subsets import subsets
 from heatcheck.probe.asks import Shape
 
 MUTANTS = (
-    ("metrics/infidelity.py", "(cost * share).mean() / energy", "(cost * share).mean() / cost.square().mean()"),
-    ("metrics/infidelity.py", "cost - cost.mean(), share - share.mean()", "cost, share"),
-    ("metrics/infidelity.py", "found / cost.square().mean()", "found / share.square().mean()"),
-    ("metrics/infidelity.py", "max(1, n * p // 100)", "max(1, n * p // 10)"),
-    ("metrics/infidelity.py", "moved = leaf[own] - torch.cat", "moved = leaf[own] + torch.cat"),
+    (
+        "metrics/infidelity.py",
+        "(cost * share).mean() / energy",
+        "(cost * share).mean() / cost.square().mean()",
+        "test_gaussian_noise_agrees_with_captum",
+    ),
+    (
+        "metrics/infidelity.py",
+        "cost - cost.mean(), share - share.mean()",
+        "cost, share",
+        "test_gaussian_noise_agrees_with_the_definition",
+    ),
+    (
+        "metrics/infidelity.py",
+        "found / cost.square().mean()",
+        "found / share.square().mean()",
+        "test_gaussian_noise_agrees_with_the_definition",
+    ),
+    (
+        "metrics/infidelity.py",
+        "max(1, n * p // 100)",
+        "max(1, n * p // 10)",
+        "test_there_are_200_sets_where_every_percentage_is_a_size_of_its_own",
+    ),
+    (
+        "metrics/infidelity.py",
+        "moved = leaf[own] - torch.cat",
+        "moved = leaf[own] + torch.cat",
+        "test_the_gradient_is_exact_for_noise_on_a_linear_model",
+    ),
     (
         "metrics/infidelity.py",
         'domain.reduce(noise(i), "sum").flatten() * free[i // k]',
         'domain.reduce(noise(i), "sum").flatten()',
+        "test_gaussian_noise_agrees_with_the_definition",
     ),
-    ("metrics/infidelity.py", "a.output != self.output", "a.output == self.output"),
+    (
+        "metrics/infidelity.py",
+        "a.output != self.output",
+        "a.output == self.output",
+        "test_the_gradient_is_exact_for_noise_on_a_linear_model",
+    ),
+    (
+        "metrics/infidelity.py",
+        "(cost - share).square().mean()",
+        "(cost + share).square().mean()",
+        "test_the_gradient_is_exact_for_noise_on_a_linear_model",
+    ),
 )
 
 
@@ -203,7 +240,7 @@ def test_a_text_without_words_has_no_score(toys):
 
 def test_the_difference_needs_a_fill_that_stays_put(toys):
     model, batch = toys.stage("text")
-    with pytest.raises(NotApplicable, match="same for all windows"):
+    with pytest.raises(NotApplicable, match="does not depend on the window"):
         toys.score("infidelity(fill=remove, perturbation=difference)", model, batch, toys.random_maps(model, batch, 1))
 
 
@@ -404,8 +441,8 @@ def test_a_map_at_its_word_must_speak_of_the_same_output(toys):
     assert toys.score("infidelity", model, batch, maps).status == (("ok",) * 3,) * 3
     scores = toys.score("infidelity(scale=none)", model, batch, maps)
     assert scores.status[0] == ("ok",) * 3
-    assert "reads the logit, but those of method 1 explain the prob" in scores.status[1][0]
-    assert "those of method 2 cannot speak against a class" in scores.status[2][0]
+    assert "reads the logit, but the maps of method 1 explain the prob" in scores.status[1][0]
+    assert "those of method 2 are unsigned" in scores.status[2][0]
     with pytest.raises(NotApplicable, match="explain the prob"):
         toys.score("infidelity(scale=none)", model, batch, maps.only([1]))
     assert toys.score("infidelity(scale=none, output=prob)", model, batch, maps).status[1] == ("ok",) * 3
@@ -414,8 +451,8 @@ def test_a_map_at_its_word_must_speak_of_the_same_output(toys):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("infidelity(perturbation=gaussian)", "say how many draws"),
-        ("infidelity(sigma=0)", "sigma=0.0 is a deviation"),
+        ("infidelity(perturbation=gaussian)", "needs a number of draws"),
+        ("infidelity(sigma=0)", "sigma=0.0 must be above 0"),
         ("infidelity(sets=rings)", "sets='rings' is not one of windows, random"),
     ],
 )

@@ -18,11 +18,36 @@ from heatcheck.metrics import inpainting
 from heatcheck.models.base import TorchModel
 
 MUTANTS = (
-    ("metrics/inpainting.py", "counts(units, self.steps)[:, 1:-1]", "counts(units, self.steps)[:, :-2]"),
-    ("metrics/inpainting.py", "valid = 2 * wins > self.validity", "valid = 2 * wins >= self.validity"),
-    ("metrics/inpainting.py", "self._groups(probe, batch, clean[:, 1])", "self._groups(probe, batch, clean[:, 0])"),
-    ("metrics/inpainting.py", "return fresh / torch.where", "return until / torch.where"),
-    ("metrics/inpainting.py", "replace(painter, seed=i) for i", "replace(painter, seed=0) for i"),
+    (
+        "metrics/inpainting.py",
+        "counts(units, self.steps)[:, 1:-1]",
+        "counts(units, self.steps)[:, :-2]",
+        "test_validity_is_asked_once_for_the_second_classes_that_occur",
+    ),
+    (
+        "metrics/inpainting.py",
+        "valid = 2 * wins > self.validity",
+        "valid = 2 * wins >= self.validity",
+        "test_classes_that_the_painter_cannot_paint_are_skipped",
+    ),
+    (
+        "metrics/inpainting.py",
+        "self._groups(probe, batch, clean[:, 1])",
+        "self._groups(probe, batch, clean[:, 0])",
+        "test_validity_is_asked_once_for_the_second_classes_that_occur",
+    ),
+    (
+        "metrics/inpainting.py",
+        "return fresh / torch.where",
+        "return until / torch.where",
+        "test_agrees_with_the_definition",
+    ),
+    (
+        "metrics/inpainting.py",
+        "replace(painter, seed=i) for i",
+        "replace(painter, seed=0) for i",
+        "test_the_painter_is_told_the_second_class",
+    ),
 )
 NAMES = ("ant", "bumble bee", "cat")
 
@@ -54,7 +79,7 @@ class First(torch.nn.Module):
 def _obedient():
     """The painter is known for the length of a test, and what it painted is forgotten."""
     fill("test_obedient", on=("image",))(Obedient)
-    inpainting._painted_well.clear()
+    inpainting._recognised.clear()
     yield
     del catalogue._own["fill", "test_obedient"]
 
@@ -152,7 +177,7 @@ def test_classes_that_the_painter_cannot_paint_are_skipped(toys, fails, valid):
     batch = samples(toys, model)
     maps = toys.random_maps(model, batch, 2)
     got = toys.score(f"inpainting(fill=test_obedient(fails={fails}))", model, batch, maps)
-    reason = f"skipped: class 'cat' is not valid for the inpainter ({20 - fails} of 20)"
+    reason = f"skipped: the model recognises {20 - fails} of 20 pictures inpainted as 'cat'; too few"
     assert got.status[0][0] == got.status[1][2] == ("ok" if valid else reason)
     assert got.value.isnan().all() == (not valid) and got.curve.isnan().all() == (not valid)
     trusting = toys.score(f"inpainting(fill=test_obedient(fails={fails}), validity=0)", model, batch, maps)
@@ -169,7 +194,7 @@ def test_validity_is_asked_once_for_the_second_classes_that_occur(toys):
     again = toys.probe_on(model)
     toys.score("inpainting(fill=test_obedient, steps=2)", model, batch, maps, again)
     assert again.spent.forwards == 6
-    assert len(inpainting._painted_well) == 2
+    assert len(inpainting._recognised) == 2
 
 
 def test_neighbours_with_other_prompts_do_not_matter(toys):
@@ -185,7 +210,7 @@ def test_neighbours_with_other_prompts_do_not_matter(toys):
 def test_prompts_need_names(toys):
     model = named(None)
     batch = samples(toys, model)
-    with pytest.raises(NotApplicable, match="told what to paint, but the classes of first have no names"):
+    with pytest.raises(NotApplicable, match="prompted with class names, but first has none"):
         toys.score("inpainting(fill=test_obedient)", model, batch, toys.random_maps(model, batch, 1))
 
 
@@ -193,14 +218,14 @@ def test_a_painter_without_prompts_is_asked_without(toys):
     model = named(None)
     batch = samples(toys, model)
     got = toys.score("inpainting(fill=linear(noise=0), seeds=4)", model, batch, toys.random_maps(model, batch, 1))
-    assert got.value.isfinite().all() and not inpainting._painted_well
+    assert got.value.isfinite().all() and not inpainting._recognised
 
 
 def test_without_positive_relevance_there_is_no_stratified_score(toys):
     model, batch = toys.stage("image")
     maps = toys.maps_of(model, batch, -torch.ones(3, 6, 6), torch.ones(3, 6, 6))
     got = toys.score("inpainting(fill=zero, weight=relevance)", model, batch, maps)
-    assert got.status[0] == ("undefined: no unit speaks for the class",) * 3
+    assert got.status[0] == ("undefined: no unit has positive relevance",) * 3
     assert got.value[1].isfinite().all()
 
 
@@ -210,7 +235,7 @@ def test_monotone_changes_change_nothing(toys, seed):
     """X2 and X3."""
     model, batch = toys.stage("image", n=2)
     maps = toys.random_maps(model, batch, 2, seed=seed)
-    moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+    moved = toys.increasing(model, batch, maps)
     a, b = (toys.score("inpainting(steps=6, fill=zero)", model, batch, m) for m in (maps, moved))
     assert torch.equal(a.value, b.value)
     assert (a.value >= 0).all() and (a.value <= 1).all()

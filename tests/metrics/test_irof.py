@@ -7,10 +7,26 @@ import torch
 from heatcheck.core.spec import SpecError
 
 MUTANTS = (
-    ("metrics/irof.py", "1 - (own / own[:, :1]).mean(-1)", "(own[:, :1] - own).mean(-1)"),
-    ("metrics/irof.py", 'self.ties, "mean")', "self.ties)"),
-    ("metrics/irof.py", "curve[:, i, : n + 1]", "curve[:, i, 1 : n + 1]"),
-    ("metrics/irof.py", "curve[..., 0] >= FLOOR", "curve[..., 0] >= 0"),
+    (
+        "metrics/irof.py",
+        "1 - (own / own[:, :1]).mean(-1)",
+        "(own[:, :1] - own).mean(-1)",
+        "test_large_segments_do_not_win_by_their_size",
+    ),
+    ("metrics/irof.py", 'self.ties, "mean")', "self.ties)", "test_large_segments_do_not_win_by_their_size"),
+    (
+        "metrics/irof.py",
+        "curve[:, i, : n + 1]",
+        "curve[:, i, 1 : n + 1]",
+        "test_large_segments_do_not_win_by_their_size",
+    ),
+    ("metrics/irof.py", "curve[..., 0] >= FLOOR", "curve[..., 0] >= 0", "test_shares_of_almost_nothing_are_a_status"),
+    (
+        "metrics/base.py",
+        'if reduce == "mean" else total',
+        'if reduce == "sum" else total',
+        "test_large_segments_do_not_win_by_their_size",
+    ),
 )
 
 
@@ -98,6 +114,6 @@ def test_bounds_constant_models_and_empty_texts(toys):
     assert value.abs().max() == 0
     empty = toys.sentences(toys.words(), (0, 3))
     scores = toys.score("irof", toys.words(), empty, toys.random_maps(toys.words(), empty, 1))
-    assert scores.status[0] == ("undefined: there is no word to delete", "ok")
+    assert scores.status[0] == ("undefined: the input has no word units to delete", "ok")
     with pytest.raises(SpecError, match="percentile_compat"):
         toys.metric("irof(ties=percentile_compat)")

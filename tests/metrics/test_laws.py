@@ -135,7 +135,7 @@ def test_x1_what_two_opposite_orders_lose_is_everything(toys, kind, steps):
 def test_x2_increasing_changes_of_the_map_change_no_bit(toys, kind, law, seed):
     model, batch = toys.stage(kind, n=2)
     maps = toys.random_maps(model, batch, 2, seed=seed)
-    moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+    moved = toys.increasing(model, batch, maps)
     probe = toys.probe_on(model)
     a, b = (toys.score(law.on(model), model, batch, m, probe) for m in (maps, moved))
     assert torch.equal(a.value, b.value)

@@ -13,15 +13,56 @@ from heatcheck.core.types import NotApplicable
 from heatcheck.metrics.localisation import PointingGame
 
 MUTANTS = (
-    ("metrics/localisation.py", "inside[values == values.max()]", "inside[values >= values.mean()]"),
-    ("metrics/localisation.py", "inside[values == values.max()]", "inside[values.argmax()]"),
-    ("metrics/localisation.py", "* min(mask.shape) / SIDE", "* max(mask.shape) / SIDE"),
-    ("metrics/localisation.py", "return distance <= self.tolerance", "return distance < self.tolerance"),
-    ("metrics/localisation.py", "values.double().clamp_min(0)", "values.double().abs()"),
-    ("metrics/localisation.py", "hit / (hit + missed)", "hit / missed"),
-    ("metrics/localisation.py", "room = (k - above.sum()).double()", "room = tied.sum().double()"),
-    ("metrics/localisation.py", "+ room * (tied & inside).sum() / tied.sum()", "+ room.minimum((tied & inside).sum())"),
-    ("metrics/localisation.py", "touched[touched >= 0]", "touched"),
+    (
+        "metrics/localisation.py",
+        "inside[values == values.max()]",
+        "inside[values >= values.mean()]",
+        "test_a_coarse_map_is_carried_to_sites",
+    ),
+    (
+        "metrics/localisation.py",
+        "inside[values == values.max()]",
+        "inside[values.argmax()]",
+        "test_a_neighbouring_token_does_not_hit",
+    ),
+    (
+        "metrics/localisation.py",
+        "* min(mask.shape) / SIDE",
+        "* max(mask.shape) / SIDE",
+        "test_the_tolerance_is_a_circle_that_grows_with_the_picture",
+    ),
+    (
+        "metrics/localisation.py",
+        "return distance <= self.tolerance",
+        "return distance < self.tolerance",
+        "test_a_point_beside_the_reference_hits_within_the_tolerance",
+    ),
+    (
+        "metrics/localisation.py",
+        "values.double().clamp_min(0)",
+        "values.double().abs()",
+        "test_no_positive_relevance_has_no_mass",
+    ),
+    ("metrics/localisation.py", "hit / (hit + missed)", "hit / missed", "test_relevance_mass_is_the_energy_in_a_box"),
+    (
+        "metrics/localisation.py",
+        "room = (k - above.sum()).double()",
+        "room = tied.sum().double()",
+        "test_known_answers",
+    ),
+    (
+        "metrics/localisation.py",
+        "+ room * (tied & inside).sum() / tied.sum()",
+        "+ room.minimum((tied & inside).sum())",
+        "test_known_answers",
+    ),
+    (
+        "metrics/localisation.py",
+        "touched[touched >= 0]",
+        "touched",
+        "test_a_rationale_of_special_tokens_alone_holds_nothing",
+    ),
+    ("metrics/localisation.py", "return hits / k", "return hits / len(values)", "test_known_answers"),
 )
 ALL = ("pointing_game", "relevance_mass", "relevance_rank")
 
@@ -226,9 +267,9 @@ def test_references_that_say_nothing_are_reasons(toys, id):
     batch = with_masks(batch, [empty, ~empty, None, torch.eye(5, dtype=torch.bool), eye])
     scores = toys.score(id, model, batch, toys.random_maps(model, batch, 1))
     assert scores.status[0] == (
-        "undefined: the mask holds nothing",
-        "undefined: the mask holds everything",
-        f"skipped: {id} needs a reference 'mask', and none was given (docs/references.md says how to bring one)",
+        "undefined: the mask is empty",
+        "undefined: the mask covers everything",
+        f"skipped: {id} needs a reference 'mask', and none was given (docs/references.md says how to add one)",
         "undefined: the mask has 25 sites, the input 36",
         "ok",
     )
@@ -242,7 +283,7 @@ def test_a_rationale_of_special_tokens_alone_holds_nothing(toys):
     batch = toys.sentences(model, (4, 2))
     batch = with_masks(batch, [batch.x["special"][0], ~batch.x["special"][1]])
     scores = toys.score("relevance_rank", model, batch, toys.random_maps(model, batch, 1))
-    assert scores.status[0] == ("undefined: the mask holds nothing", "undefined: the mask holds everything")
+    assert scores.status[0] == ("undefined: the mask is empty", "undefined: the mask covers everything")
 
 
 def test_no_positive_relevance_has_no_mass(toys):

@@ -16,9 +16,26 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, NotApplicable, Scores
 
 MUTANTS = (
-    ("metrics/m4_overall.py", '"infidelity": -1', '"infidelity": 1'),
-    ("metrics/m4_overall.py", "known.std(correction=0)", "known.std()"),
-    ("metrics/m4_overall.py", "/ max(1, n - 1)", "/ n"),
+    ("metrics/m4_overall.py", '"infidelity": -1', '"infidelity": 1', "test_published_rows_add_up"),
+    (
+        "metrics/m4_overall.py",
+        "known.std(correction=0)",
+        "known.std()",
+        "test_z_scores_are_of_the_means_of_real_methods",
+    ),
+    ("metrics/m4_overall.py", "/ max(1, n - 1)", "/ n", "test_ranks_are_those_of_each_sample"),
+    (
+        "metrics/m4_overall.py",
+        "(part - known.mean()) / spread",
+        "part / spread",
+        "test_z_scores_are_of_the_means_of_real_methods",
+    ),
+    (
+        "metrics/m4_overall.py",
+        "mean[real & good.any(1)] if",
+        "mean[good.any(1)] if",
+        "test_z_scores_are_of_the_means_of_real_methods",
+    ),
 )
 SIGN = {"morf": 1, "abpc": 1, "pscore": 1, "infidelity": -1, "synscore": 1}
 
@@ -92,11 +109,11 @@ def test_a_missing_part_is_a_status_that_names_it():
     found = parts()
     value = found["synscore"].value.clone()
     value[1, 2] = torch.nan
-    why = "undefined: the mask holds everything or nothing"
+    why = "undefined: the mask is empty"
     status = tuple(tuple(why if (j, i) == (1, 2) else OK for i in range(7)) for j in range(5))
     for standardise in ("none", "zscore", "rank"):
         got = overall(standardise=standardise).combine({**found, "synscore": Scores(value, status)}, [True] * 5)
-        assert got.status[1][2] == f"undefined: m4_overall adds up synscore, which has none here: {why[11:]}"
+        assert got.status[1][2] == f"undefined: m4_overall needs synscore, which has no score here: {why[11:]}"
         assert int(got.value.isnan().sum()) == 1
 
 

@@ -17,11 +17,44 @@ from heatcheck.models.base import CallableModel, TorchModel
 from heatcheck.probe.asks import Shape
 
 MUTANTS = (
-    ("metrics/mprt.py", 'walk = names if self.order == "bottom_up" else names[::-1]', "walk = names"),
-    ("metrics/mprt.py", 'walk[k : k + 1] if self.order == "independent"', "walk[:1] if False"),
-    ("metrics/mprt.py", 'gaussian, self.noise, "mprt")', 'gaussian, 0.0, "mprt")'),
-    ("metrics/mprt.py", "undefined((was - now) / was", "undefined((now - was) / was"),
-    ("metrics/similarity.py", "stack(each, 1).nan_to_num(0.0)", "stack(each, 1).nan_to_num(1.0)"),
+    (
+        "metrics/mprt.py",
+        'walk = names if self.order == "bottom_up" else names[::-1]',
+        "walk = names",
+        "test_fewer_layers_are_spread_evenly_and_cascade_through_those_between",
+    ),
+    (
+        "metrics/mprt.py",
+        'walk[k : k + 1] if self.order == "independent"',
+        "walk[:1] if False",
+        "test_agrees_with_the_definition",
+    ),
+    (
+        "metrics/mprt.py",
+        'gaussian, self.noise, "mprt")',
+        'gaussian, 0.0, "mprt")',
+        "test_smooth_compares_means_over_noisy_copies",
+    ),
+    ("metrics/mprt.py", "undefined((was - now) / was", "undefined((now - was) / was", "test_efficient_closed_form"),
+    ("metrics/similarity.py", "stack(each, 1).nan_to_num(0.0)", "stack(each, 1).nan_to_num(1.0)", "test_constant_maps"),
+    (
+        "metrics/mprt.py",
+        "-(share * np.log(share)).sum()",
+        "-(share * np.log2(share)).mean()",
+        "test_efficient_closed_form",
+    ),
+    (
+        "metrics/mprt.py",
+        "round(i * (len(walk) - 1) / max(1, n - 1))",
+        "round(i * (len(walk) - 1) / n)",
+        "test_fewer_layers_are_spread_evenly_and_cascade_through_those_between",
+    ),
+    (
+        "metrics/mprt.py",
+        "values.mean(-1), varied(before, units)",
+        "values.amax(-1), varied(before, units)",
+        "test_agrees_with_the_definition",
+    ),
 )
 SPEC = "input_x_gradient"
 
@@ -174,10 +207,10 @@ def test_constant_maps(toys):
     maps.items = [flat, maps.items[1]]
     maps.explainers = [lambda probe, part: maps.items[1], lambda probe, part: flat]
     scores = toys.score("mprt", model, batch, maps)
-    assert scores.status == (("undefined: all units of the map are equal",) * 3, ("ok",) * 3)
+    assert scores.status == (("undefined: the map is constant",) * 3, ("ok",) * 3)
     assert scores.value[1].tolist() == [0.0, 0.0, 0.0]
     scores = toys.score("mprt(variant=efficient)", model, batch, maps)
-    assert scores.status == (("undefined: all units of the map are equal",) * 3, ("ok",) * 3)
+    assert scores.status == (("undefined: the map is constant",) * 3, ("ok",) * 3)
     assert scores.value[1].tolist() == [1.0, 1.0, 1.0]
 
 

@@ -11,14 +11,36 @@ from heatcheck.core.types import HeatcheckError
 from heatcheck.probe.asks import Shape
 
 MUTANTS = (
-    ("metrics/part_deletion.py", "0.5 + 0.5 * value", "0.5 - 0.5 * value"),
-    ("metrics/part_deletion.py", "~parts[row][part]", "parts[row][part]"),
+    (
+        "metrics/part_deletion.py",
+        "0.5 + 0.5 * value",
+        "0.5 - 0.5 * value",
+        "test_the_truth_scores_one_and_its_negation_zero",
+    ),
+    (
+        "metrics/part_deletion.py",
+        "~parts[row][part]",
+        "parts[row][part]",
+        "test_the_truth_scores_one_and_its_negation_zero",
+    ),
     (
         "metrics/part_deletion.py",
         "probe.domain.dilate(own, batch.x.take(slice(i, i + 1)), self.dilate) & free[i]",
         "own",
+        "test_renderings_take_the_place_of_the_fill",
     ),
-    ("metrics/part_deletion.py", "x.take(slice(part, part + 1))", "x.take(slice(0, 1))"),
+    (
+        "metrics/part_deletion.py",
+        "x.take(slice(part, part + 1))",
+        "x.take(slice(0, 1))",
+        "test_renderings_take_the_place_of_the_fill",
+    ),
+    (
+        "metrics/part_deletion.py",
+        "read(self.output)[rows] - after",
+        "read(self.output)[rows] + after",
+        "test_the_truth_scores_one_and_its_negation_zero",
+    ),
 )
 
 
@@ -141,11 +163,11 @@ def test_what_has_no_ranking_is_a_status(toys):
     marks = with_parts(batch).references
     batch = replace(batch, references=({"parts": marks[0]["parts"][:1]}, {"parts": marks[1]["parts"][:0]}, {}))
     scores = toys.score("part_deletion", model, batch, toys.random_maps(model, batch, 1))
-    few = "undefined: there are fewer than two parts, or all are worth the same to the map or the model"
+    few = "undefined: there are fewer than two parts, or all have the same attribution or the same drop"
     assert scores.status[0][:2] == (few, few)
     assert (
         scores.status[0][2]
-        == "skipped: part_deletion needs a reference 'parts', and none was given (docs/references.md says how to bring one)"
+        == "skipped: part_deletion needs a reference 'parts', and none was given (docs/references.md says how to add one)"
     )
     batch = with_parts(batch)
     assert toys.score("part_deletion", model, batch, toys.maps_of(model, batch, torch.zeros(3, 6, 6))).status == (
@@ -160,7 +182,7 @@ def test_references_that_do_not_fit_are_refused(toys):
     model, batch = toys.stage("image")
     maps = toys.random_maps(model, batch, 1)
     odd = replace(batch, references=({"parts": torch.ones(2, 5, 5, dtype=torch.bool)},) * 3)
-    with pytest.raises(HeatcheckError, match="marked on 25 sites, but the input has 36"):
+    with pytest.raises(HeatcheckError, match="has 25 sites, but the input has 36"):
         toys.score("part_deletion", model, odd, maps)
     full = rendered(toys, model, with_parts(batch))
     short = replace(full, references=tuple({**r, "parts": r["parts"][:4]} for r in full.references))

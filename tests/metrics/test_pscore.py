@@ -13,12 +13,49 @@ from heatcheck.core.types import Inputs, NotApplicable
 from heatcheck.metrics.pscore import cosine
 
 MUTANTS = (
-    ("metrics/pscore.py", "torch.cat([flat[:k], flat[k + 1 :]]).mean(0)", "flat.mean(0)"),
-    ("metrics/pscore.py", "return [flat.mean(0)] * len(flat)", "return [flat.amax(0)] * len(flat)"),
-    ("metrics/pscore.py", '"l2": flat.square().sum(1, keepdim=True).sqrt()', '"l2": flat.abs().sum(1, keepdim=True)'),
-    ("metrics/pscore.py", "flat = flat - flat.amin(1, keepdim=True)", "flat = flat - flat.mean(1, keepdim=True)"),
-    ("metrics/pscore.py", "groups.setdefault((own.sites, size), [])", "groups.setdefault((size,), [])"),
-    ("metrics/pscore.py", "max(held, key=lambda h: h.size)", "min(held, key=lambda h: h.size)"),
+    ("metrics/pscore.py", "torch.cat([flat[:k], flat[k + 1 :]]).mean(0)", "flat.mean(0)", "test_known_answers"),
+    (
+        "metrics/pscore.py",
+        "return [flat.mean(0)] * len(flat)",
+        "return [flat.amax(0)] * len(flat)",
+        "test_the_largest_maps_dominate_unless_they_are_normalised",
+    ),
+    (
+        "metrics/pscore.py",
+        '"l2": flat.square().sum(1, keepdim=True).sqrt()',
+        '"l2": flat.abs().sum(1, keepdim=True)',
+        "test_a_common_resolution_is_that_of_the_model_that_sees_the_most",
+    ),
+    (
+        "metrics/pscore.py",
+        "flat = flat - flat.amin(1, keepdim=True)",
+        "flat = flat - flat.mean(1, keepdim=True)",
+        "test_a_common_resolution_is_that_of_the_model_that_sees_the_most",
+    ),
+    (
+        "metrics/pscore.py",
+        "groups.setdefault((own.sites, size), [])",
+        "groups.setdefault((size,), [])",
+        "test_texts_are_compared_where_models_see_the_same_tokens",
+    ),
+    (
+        "metrics/pscore.py",
+        "max(maps, key=lambda own: own.size)",
+        "min(maps, key=lambda own: own.size)",
+        "test_a_common_resolution_is_that_of_the_model_that_sees_the_most",
+    ),
+    (
+        "metrics/pscore.py",
+        "scale = a.square().sum().sqrt() * b.square().sum().sqrt()",
+        "scale = a.square().sum() * b.square().sum()",
+        "test_one_map_is_its_own_average_which_is_why_it_gets_no_score",
+    ),
+    (
+        "metrics/pscore.py",
+        "size = None if self.common_resolution else tuple(own.values.shape)",
+        "size = None",
+        "test_models_are_compared_with_those_of_their_own_resolution",
+    ),
 )
 
 
@@ -220,7 +257,7 @@ def test_maps_without_any_direction_are_reasons(toys, normalise):
     one = torch.rand(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     spec = f"pscore(normalise={normalise})"
     zero = across(toys, spec, [[one], [0 * one]])
-    assert zero["net 1"].status[0] == ("undefined: the map, or the models' average, is zero everywhere",) * 2
+    assert zero["net 1"].status[0] == ("undefined: the map, or the average over models, is zero everywhere",) * 2
     assert zero["net 0"].status[0] == ("ok", "ok")
     flat = across(toys, spec, [[one], [torch.ones_like(one)]])
     assert (flat["net 1"].status[0][0] == "ok") == (normalise != "minmax")

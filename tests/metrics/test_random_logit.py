@@ -12,9 +12,19 @@ from heatcheck.metrics.random_logit import other_classes
 from heatcheck.probe.asks import Shape
 
 MUTANTS = (
-    ("metrics/random_logit.py", "target=other_classes(batch.streams, batch.target, classes)", "target=batch.target"),
-    ("metrics/random_logit.py", "drawn + (drawn >= target).long()", "drawn"),
-    ("metrics/random_logit.py", "if classes < 2:", "if False:"),
+    (
+        "metrics/random_logit.py",
+        "target=other_classes(batch.streams, batch.target, classes)",
+        "target=batch.target",
+        "test_two_classes_that_mirror_each_other_score_minus_one",
+    ),
+    (
+        "metrics/random_logit.py",
+        "drawn + (drawn >= target).long()",
+        "drawn",
+        "test_two_classes_that_mirror_each_other_score_minus_one",
+    ),
+    ("metrics/random_logit.py", "if classes < 2:", "if False:", "test_one_class_and_constant_maps_have_reasons"),
 )
 
 
@@ -71,7 +81,7 @@ def test_one_class_and_constant_maps_have_reasons(toys):
     batch = toys.pictures(model, 2)
     unit = toys.metric("random_logit")
     scores = toys.score("random_logit", model, batch, toys.methods(model, batch, "saliency"))
-    assert scores.status == (("undefined: the model knows one class only",) * 2,)
+    assert scores.status == (("undefined: the model has only one class",) * 2,)
     assert unit.reexplanation_count(Shape(model.domain, batch.x, model)) == 0
     model, batch = toys.stage("image")
     assert (
@@ -84,7 +94,7 @@ def test_one_class_and_constant_maps_have_reasons(toys):
     maps.items = [flat, maps.items[1]]
     maps.explainers = [lambda probe, part: maps.items[1], lambda probe, part: flat]
     scores = toys.score("random_logit", model, batch, maps)
-    assert scores.status == (("undefined: all units of the map are equal",) * 3, ("ok",) * 3)
+    assert scores.status == (("undefined: the map is constant",) * 3, ("ok",) * 3)
     assert scores.value[1].tolist() == [0.0] * 3
 
 

@@ -13,10 +13,25 @@ from sklearn import metrics as sk
 from heatcheck.core.types import NotApplicable
 
 MUTANTS = (
-    ("metrics/rationale.py", "return expected_hits(values, inside) / inside.sum()", "return expected_hits(values, inside) / len(inside)"),
-    ("metrics/rationale.py", "return average_precision(values, inside)", "return average_precision(-values, inside)"),
-    ("metrics/rationale.py", "return self.units", 'return "token"'),
-)  # fmt: skip
+    (
+        "metrics/rationale.py",
+        "return top_precision(values, inside)",
+        "return top_precision(-values, inside)",
+        "test_known_answers",
+    ),
+    (
+        "metrics/rationale.py",
+        "return average_precision(values, inside)",
+        "return average_precision(-values, inside)",
+        "test_known_answers",
+    ),
+    (
+        "metrics/rationale.py",
+        "return self.units",
+        'return "token"',
+        "test_words_carry_the_sum_of_their_tokens_and_are_marked_by_one_of_them",
+    ),
+)
 BOTH = ("rationale_f1", "rationale_auprc")
 
 
@@ -78,7 +93,7 @@ def test_words_carry_the_sum_of_their_tokens_and_are_marked_by_one_of_them(toys,
         for j in range(4):
             values = np.array([maps.items[j].values[i].numpy()[word == w].sum() for w in range(word.max() + 1)])
             if truth.all():
-                assert scores.status[j][i] == "undefined: the mask holds everything"
+                assert scores.status[j][i] == "undefined: the mask covers everything"
             else:
                 assert scores.value[j, i] == pytest.approx(SLOW[id](values, truth), abs=1e-9)
                 compared += 1
@@ -127,9 +142,9 @@ def test_rationales_that_say_nothing_are_reasons(toys, id):
     none, every = torch.zeros_like(batch.x["special"][0]), ~batch.x["special"][1]
     batch = replace(batch, references=({"mask": none}, {"mask": every}, {}, batch.references[3]))
     assert toys.score(id, model, batch, toys.random_maps(model, batch, 1)).status[0] == (
-        "undefined: the mask holds nothing",
-        "undefined: the mask holds everything",
-        f"skipped: {id} needs a reference 'mask', and none was given (docs/references.md says how to bring one)",
+        "undefined: the mask is empty",
+        "undefined: the mask covers everything",
+        f"skipped: {id} needs a reference 'mask', and none was given (docs/references.md says how to add one)",
         "ok",
     )
 

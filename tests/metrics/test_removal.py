@@ -16,11 +16,44 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import TorchModel
 
 MUTANTS = (
-    ("metrics/removal.py", "area(curve[..., :1] - curve, self.area)", "area(curve, self.area)"),
-    ("metrics/removal.py", "self.drop(most) - self.drop(least)", "self.drop(least) - self.drop(most)"),
-    ("metrics/removal.py", "mirrored(place, units) if order == LEAST else place", "place"),
-    ("metrics/removal.py", "F.pad(asked, (0, 1))", "F.pad(asked, (0, 1), value=1.0)"),
-    ("metrics/removal.py", "inclusive = probe.domain.inclusive_percentiles", "inclusive = False"),
+    (
+        "metrics/removal.py",
+        "area(curve[..., :1] - curve, self.area)",
+        "area(curve, self.area)",
+        "test_meta_ranks_dialect",
+    ),
+    (
+        "metrics/removal.py",
+        "self.summarise(most) - self.summarise(least)",
+        "self.summarise(least) - self.summarise(most)",
+        "test_the_score_and_its_curve_hold_the_same",
+    ),
+    ("metrics/removal.py", "mirrored(place, units) if order == LEAST else place", "place", "test_meta_ranks_dialect"),
+    ("metrics/removal.py", "F.pad(asked, (0, 1))", "F.pad(asked, (0, 1), value=1.0)", "test_chefers_dialect"),
+    (
+        "metrics/removal.py",
+        "inclusive = probe.domain.inclusive_percentiles",
+        "inclusive = False",
+        "test_percentile_compat_deletes_the_sets_of_m4_for_texts",
+    ),
+    (
+        "metrics/removal.py",
+        ">= limit[:, None]",
+        "> limit[:, None]",
+        "test_deleting_what_is_already_the_fill_changes_nothing",
+    ),
+    (
+        "metrics/removal.py",
+        "there = (units.count > 0)",
+        "there = (units.count >= 0)",
+        "test_a_text_without_words_has_no_score",
+    ),
+    (
+        "metrics/removal.py",
+        "share = tuple(k / self.steps for k in range(self.steps + 1))",
+        "share = tuple((k + 1) / self.steps for k in range(self.steps + 1))",
+        "test_agrees_with_the_definition",
+    ),
 )
 
 
@@ -104,7 +137,7 @@ def test_monotone_changes_change_nothing(toys, seed):
     """X2, and X3: bounds of probability drops."""
     model, batch = toys.stage("image", n=2)
     maps = toys.random_maps(model, batch, 2, seed=seed)
-    moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+    moved = toys.increasing(model, batch, maps)
     probe = toys.probe_on(model)
     clean = probe.clean(batch).read("prob")
     for spec in ("morf(steps=6)", "lerf(steps=6)", "abpc(steps=6)"):
@@ -343,5 +376,5 @@ def test_a_text_without_words_has_no_score(toys):
         if "update" in spec:
             maps = toys.methods(model, batch, "input_x_gradient")
         scores = toys.score(spec, model, batch, maps)
-        assert scores.status[0] == ("undefined: there is no token to delete", "ok")
+        assert scores.status[0] == ("undefined: the input has no token units to delete", "ok")
         assert scores.value[0].isnan().tolist() == [True, False]

@@ -15,10 +15,36 @@ from heatcheck.testing import additive, probe_for, toy_batch, toy_maps
 from heatcheck.testing.scenes import take_maps
 
 MUTANTS = (
-    ("metrics/road.py", "(outputs[0] - outputs[1]) / 2", "(outputs[0] - outputs[1]) / 1"),
-    ("metrics/road.py", "PERCENTAGES = (10, 20, 30, 40, 50, 70, 90)", "PERCENTAGES = (10, 20, 30, 40, 50, 60, 70)"),
-    ("metrics/road.py", 'rise if self.order == "lerf" else -rise', "rise"),
-    ("metrics/road.py", "mirrored(place, units) if order == LEAST else place", "place"),
+    (
+        "metrics/road.py",
+        "(outputs[0] - outputs[1]) / 2",
+        "(outputs[0] - outputs[1]) / 1",
+        "test_a_single_bright_pixel_has_a_closed_form",
+    ),
+    (
+        "metrics/road.py",
+        "PERCENTAGES = (10, 20, 30, 40, 50, 70, 90)",
+        "PERCENTAGES = (10, 20, 30, 40, 50, 60, 70)",
+        "test_other_fills_delete_as_they_do_elsewhere",
+    ),
+    (
+        "metrics/road.py",
+        'rise if self.order == "lerf" else -rise',
+        "rise",
+        "test_a_single_bright_pixel_has_a_closed_form",
+    ),
+    (
+        "metrics/road.py",
+        "mirrored(place, units) if order == LEAST else place",
+        "place",
+        "test_a_single_bright_pixel_has_a_closed_form",
+    ),
+    (
+        "metrics/road.py",
+        "units.count[:, None] * torch.tensor(PERCENTAGES) // 100",
+        "units.count[:, None] * torch.tensor(PERCENTAGES) // 50",
+        "test_other_fills_delete_as_they_do_elsewhere",
+    ),
 )
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
@@ -132,7 +158,7 @@ def test_monotone_changes_change_nothing_and_negation_swaps_the_orders(toys, see
     """X2 and X3."""
     model, batch = toys.stage("image", n=2)
     maps = toys.random_maps(model, batch, 2, seed=seed)
-    moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+    moved = toys.increasing(model, batch, maps)
     turned = toys.maps_of(model, batch, *(-a.values for a in maps.items))
     probe = toys.probe_on(model)
     spec = "road(fill=linear(noise=0))"

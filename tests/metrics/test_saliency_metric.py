@@ -21,11 +21,39 @@ MUTANTS = (
         "metrics/saliency_metric.py",
         "area.clamp_min(SMALLEST).log() - logprob",
         "area.clamp_min(SMALLEST).log() + logprob",
+        "test_a_probability_that_vanishes_still_has_a_score",
     ),
-    ("metrics/saliency_metric.py", "area.clamp_min(SMALLEST)", "area"),
-    ("metrics/saliency_metric.py", "n - touched.flip(1)", "n - 1 - touched.flip(1)"),
-    ("metrics/saliency_metric.py", "parts == parts.flat[int(place.argmin())]", "parts > 0"),
-    ("metrics/saliency_metric.py", "(after > margin * total)", "(after > 0)"),
+    (
+        "metrics/saliency_metric.py",
+        "area.clamp_min(SMALLEST)",
+        "area",
+        "test_a_probability_that_vanishes_still_has_a_score",
+    ),
+    (
+        "metrics/saliency_metric.py",
+        "n - touched.flip(1)",
+        "n - 1 - touched.flip(1)",
+        "test_a_probability_that_vanishes_still_has_a_score",
+    ),
+    (
+        "metrics/saliency_metric.py",
+        "parts == parts.flat[int(place.argmin())]",
+        "parts > 0",
+        "test_components_are_those_of_scipy",
+    ),
+    ("metrics/saliency_metric.py", "(after > margin * total)", "(after > 0)", "test_outliers_open_only_the_tight_box"),
+    (
+        "metrics/saliency_metric.py",
+        "(edges[:, 1] - edges[:, 0]) * (edges[:, 3] - edges[:, 2])",
+        "(edges[:, 1] - edges[:, 0]) + (edges[:, 3] - edges[:, 2])",
+        "test_a_probability_that_vanishes_still_has_a_score",
+    ),
+    (
+        "metrics/saliency_metric.py",
+        "(torch.arange(1, self.steps) * count[:, None] // self.steps)",
+        "(torch.arange(self.steps - 1) * count[:, None] // self.steps)",
+        "test_the_whole_picture_gives_minus_log_p",
+    ),
 )
 
 
@@ -152,7 +180,7 @@ def test_monotone_changes_change_nothing(toys, seed, kind):
     """X2, and the bound."""
     model, batch = toys.stage("image", n=2)
     maps = toys.random_maps(model, batch, 2, seed=seed)
-    moved = toys.maps_of(model, batch, *(torch.exp(a.values) * 7 - 3 for a in maps.items))
+    moved = toys.increasing(model, batch, maps)
     a, b = (toys.score(f"saliency_metric(steps=4, box={kind})", model, batch, m) for m in (maps, moved))
     assert torch.equal(a.value, b.value)
     assert (a.curve >= math.log(0.05) - 1e-12).all()

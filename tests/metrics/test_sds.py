@@ -10,13 +10,25 @@ from scipy import stats
 from heatcheck.core.spec import SpecError
 
 MUTANTS = (
-    ("metrics/sds.py", "value[:, i] = spearman(", "value[:, i] = -spearman("),
+    (
+        "metrics/sds.py",
+        "value[:, i] = spearman(",
+        "value[:, i] = -spearman(",
+        "test_the_truth_scores_one_and_its_negation_minus_one",
+    ),
     (
         "metrics/sds.py",
         ".reshape(len(batch), units.width).read(self.output)",
         '.reshape(len(batch), units.width).read("prob")',
+        "test_the_truth_scores_one_and_its_negation_minus_one",
     ),
-    ("metrics/sds.py", "value.nan_to_num(0.0)", "value"),
+    ("metrics/sds.py", "value.nan_to_num(0.0)", "value", "test_what_has_no_ranking_is_a_status_or_zero"),
+    (
+        "metrics/sds.py",
+        "share[:, i, :n], drop[i, :n]",
+        "share[:, i, :n], drop[i, :n].abs()",
+        "test_the_truth_scores_one_and_its_negation_minus_one",
+    ),
 )
 
 
@@ -144,7 +156,7 @@ def test_what_has_no_ranking_is_a_status_or_zero(toys, spec):
     ):
         if spec == "sds":
             assert scores.value.isnan().all()
-            assert scores.status == (("undefined: the map's units, or the drops, are all equal",) * 3,)
+            assert scores.status == (("undefined: all units have the same attribution, or the same drop",) * 3,)
         else:
             assert scores.value.tolist() == [[0.0, 0.0, 0.0]] and scores.status == (("ok",) * 3,)
 

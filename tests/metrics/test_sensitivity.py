@@ -8,26 +8,62 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
+from heatcheck.metrics.nearby import merge_statuses
 from heatcheck.models.base import TorchModel
 from heatcheck.probe.asks import Shape
 from heatcheck.run.forecast import forecast
-from heatcheck.run.task import Named
+from heatcheck.run.grid import Labelled, ModelGrid
 
 MUTANTS = (
     (
         "metrics/sensitivity.py",
-        "self.relative(probe, batch, maps).amax(-1)",
-        "self.relative(probe, batch, maps).amin(-1)",
+        "steps.relative.amax(-1)",
+        "steps.relative.amin(-1)",
+        "test_agrees_with_captum_on_the_same_steps",
     ),
     (
         "metrics/sensitivity.py",
-        "self.relative(probe, batch, maps).mean(-1)",
-        "self.relative(probe, batch, maps).sum(-1)",
+        "steps.relative.mean(-1)",
+        "steps.relative.sum(-1)",
+        "test_known_answers_on_a_linear_model",
     ),
-    ("metrics/sensitivity.py", "(steps.change / steps.length).amax(-1)", "steps.change.amax(-1)"),
-    ("metrics/sensitivity.py", "torch.where(steps.size > 0, steps.size, torch.nan)", "torch.ones_like(steps.size)"),
-    ("metrics/nearby.py", "domain.delete(part.x, nothing, moved)", "moved"),
-    ("metrics/nearby.py", "dtype=torch.float32) * 2 - 1", "dtype=torch.float32)"),
+    (
+        "metrics/sensitivity.py",
+        "(steps.change / steps.length).amax(-1)",
+        "steps.change.amax(-1)",
+        "test_a_map_that_copies_its_input_moves_as_fast",
+    ),
+    (
+        "metrics/sensitivity.py",
+        "torch.where(self.size > 0, self.size, torch.nan)",
+        "torch.ones_like(self.size)",
+        "test_agrees_with_captum_on_the_same_steps",
+    ),
+    ("metrics/nearby.py", "domain.delete(part.x, keep, moved)", "moved", "test_agrees_with_the_definition"),
+    (
+        "metrics/nearby.py",
+        "dtype=torch.float32) * 2 - 1",
+        "dtype=torch.float32)",
+        "test_agrees_with_captum_on_the_same_steps",
+    ),
+    (
+        "metrics/nearby.py",
+        "leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1)",
+        "leaf.flatten(1).amax(1)",
+        "test_agrees_with_captum_on_the_same_steps",
+    ),
+    (
+        "metrics/sensitivity.py",
+        "values.square().sum(-1).sqrt()",
+        "values.abs().sum(-1)",
+        "test_agrees_with_captum_on_the_same_steps",
+    ),
+    (
+        "metrics/nearby.py",
+        "problem if mine[row] == OK else mine[row]",
+        "problem",
+        "test_a_sample_keeps_the_first_problem_of_its_copies",
+    ),
 )
 ALL = ("max_sensitivity", "avg_sensitivity", "local_lipschitz")
 
@@ -135,9 +171,11 @@ def test_the_three_share_their_explanations_and_the_plan_knows(toys):
     for spec in ALL:
         toys.score(spec, model, batch, maps, probe)
     assert probe.spent.backwards == 2 * 10
-    methods = [Named(s, catalogue.build("method", s), s) for s in ("saliency", "input_x_gradient")]
-    metrics = [Named(s, toys.metric(s), s) for s in ALL]
-    told = forecast(methods, metrics, Shape(model.domain, batch.x, model))
+    methods = [Labelled(s, catalogue.build("method", s), s) for s in ("saliency", "input_x_gradient")]
+    metrics = [Labelled(s, toys.metric(s), s) for s in ALL]
+    told = forecast(
+        ModelGrid(model=model, methods=tuple(methods), metrics=tuple(metrics)), Shape(model.domain, batch.x, model)
+    )
     assert [row["backwards"] for row in told.rows if row["kind"] == "metric"] == [20, 0, 0]
     assert told.backwards == 1 + probe.spent.backwards
     toys.score("max_sensitivity(samples=3)", model, batch, maps, probe)
@@ -168,7 +206,7 @@ def test_zero_maps_and_inputs_without_range_have_reasons(toys):
     flat = toys.batch_of(model, Inputs({"pixels": torch.ones(2, 2, 6, 6, dtype=torch.float64)}))
     for spec in ALL:
         scores = toys.score(spec, model, flat, toys.methods(model, flat, "saliency"))
-        assert all(s.startswith("undefined: the input is the same everywhere") for s in scores.status[0])
+        assert all(s.startswith("undefined: the input is constant") for s in scores.status[0])
 
 
 def test_a_copy_that_fails_fails_its_sample_alone(toys):
@@ -183,6 +221,12 @@ def test_a_copy_that_fails_fails_its_sample_alone(toys):
     maps.explainers = [explain]
     status = toys.score("avg_sensitivity", model, batch, maps).status[0]
     assert status == ("ok", "failed: the map is not finite", "ok")
+
+
+def test_a_sample_keeps_the_first_problem_of_its_copies():
+    status = [["ok", "ok"]]
+    merge_statuses(status, torch.tensor([0, 0, 0, 1]), [["ok", "failed: a", "ok", "ok"]])
+    assert status == [["failed: a", "ok"]]
 
 
 def test_single_precision_is_measured_in_double(toys):

@@ -10,8 +10,19 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.metrics.similarity import check_similarity, similarity, varied
 
 MUTANTS = (
-    ("metrics/similarity.py", "(values - low) / (high - low)", "(values - low) / high"),
-    ("metrics/similarity.py", '"sigma": 1.5', '"sigma": 2.5'),
+    (
+        "metrics/similarity.py",
+        "(values - low) / (high - low)",
+        "(values - low) / high",
+        "test_what_is_constant_has_nothing_in_common",
+    ),
+    ("metrics/similarity.py", '"sigma": 1.5', '"sigma": 2.5', "test_laws"),
+    (
+        "metrics/similarity.py",
+        "(values[:, i, :n] != values[:, i, :1]).any(-1)",
+        "(values[:, i, :n] == values[:, i, :1]).any(-1)",
+        "test_what_is_constant_has_nothing_in_common",
+    ),
 )
 
 

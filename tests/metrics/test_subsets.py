@@ -7,13 +7,31 @@ import pytest
 import torch
 
 from heatcheck.core.types import Streams
-from heatcheck.metrics.subsets import FEW, subset_asks, subsets, sums, ways, without
+from heatcheck.metrics.subsets import LISTED, deletion_masks, subset_asks, subset_count, subset_sums, subsets
 from heatcheck.probe.asks import Shape
 
 MUTANTS = (
-    ("metrics/subsets.py", "if chosen.numpy().tobytes() not in seen:", "if True:"),
-    ("metrics/subsets.py", "[:size]", "[: size + 1]"),
-    ("metrics/subsets.py", "return ~units.take(rows[i]).spread(gone)", "return units.take(rows[i]).spread(gone)"),
+    (
+        "metrics/subsets.py",
+        "if chosen.numpy().tobytes() not in seen:",
+        "if True:",
+        "test_sets_are_different_and_as_large_as_asked",
+    ),
+    ("metrics/subsets.py", "[:size]", "[: size + 1]", "test_every_kind_of_draw_is_covered"),
+    (
+        "metrics/subsets.py",
+        "return ~units.take(rows[i]).spread(gone)",
+        "return units.take(rows[i]).spread(gone)",
+        "test_a_question_deletes_its_set_and_nothing_else",
+    ),
+    ("metrics/subsets.py", "found * (n - j) // (j + 1)", "found * (n - j)", "test_sets_are_counted_up_to_a_limit"),
+    (
+        "metrics/subsets.py",
+        "subset().nonzero().flatten()).sum(-1)",
+        "subset().nonzero().flatten()).mean(-1)",
+        "test_sums_are_those_of_the_members",
+    ),
+    ("metrics/subsets.py", "if size == 1 and number == n:", "if size == 1:", "test_a_plan_names_as_many_as_are_asked"),
 )
 STREAMS = Streams(0, ("a", "b"))
 
@@ -31,9 +49,9 @@ def test_sets_are_different_and_as_large_as_asked(n, size, wanted):
 
 def test_every_kind_of_draw_is_covered():
     """All sets listed, some of a list, drawn until they differ, drawn without a look."""
-    assert comb(5, 2) < 100 < FEW * 100
-    assert 60 < comb(12, 2) < FEW * 60
-    assert FEW * 90 < comb(40, 2) < 1e18
+    assert comb(5, 2) < 100 < LISTED * 100
+    assert 60 < comb(12, 2) < LISTED * 60
+    assert LISTED * 90 < comb(40, 2) < 1e18
     big = [s() for s in subsets(STREAMS, 0, 3000, 300, 20)]
     assert all(int(s.sum()) == 300 for s in big) and len({s.numpy().tobytes() for s in big}) == 20
 
@@ -51,18 +69,18 @@ def test_draws_belong_to_the_sample_and_fewer_are_the_first_of_more(n, size):
 
 @pytest.mark.parametrize(("n", "size"), [(0, 1), (3, 0), (3, 4), (7, 3), (7, 4), (7, 7), (60, 30)])
 def test_sets_are_counted_up_to_a_limit(n, size):
-    assert ways(n, size, 50) == (min(50, comb(n, size)) if size else 0)
+    assert subset_count(n, size, 50) == (min(50, comb(n, size)) if size else 0)
 
 
 @pytest.mark.parametrize("kind", ["image", "text"])
-@pytest.mark.parametrize(("size", "wanted"), [(1, 100), (2, 5), (2, 100), (3, 4)])
+@pytest.mark.parametrize(("size", "wanted"), [(1, 2), (1, 100), (2, 5), (2, 100), (3, 4)])
 def test_a_plan_names_as_many_as_are_asked(toys, kind, size, wanted):
     model, batch = toys.stage(kind)
     probe = toys.probe_on(model)
     units = probe.units("cell", batch)
     fill = model.domain.default_fill
     sets = [subsets(batch.streams, i, n, min(n, size), wanted) for i, n in enumerate(units.count.tolist())]
-    probe.deletions(batch, fill, without(units, sets))
+    probe.deletions(batch, fill, deletion_masks(units, sets))
     named = 0
     for i, n in enumerate(units.count.tolist()):
         shape = Shape(model.domain, batch.x.take(torch.tensor([i])))
@@ -74,7 +92,7 @@ def test_a_question_deletes_its_set_and_nothing_else(toys):
     model, batch = toys.stage("text")
     units = model.domain.units("word", batch.x)
     sets = [subsets(batch.streams, i, n, 1, 9) for i, n in enumerate(units.count.tolist())]
-    masks = without(units, sets)
+    masks = deletion_masks(units, sets)
     keep = masks.keep(torch.arange(len(masks.rows)))
     flat = [(i, s) for i, own in enumerate(sets) for s in own]
     for (i, subset), mask in zip(flat, keep, strict=True):
@@ -85,8 +103,8 @@ def test_a_question_deletes_its_set_and_nothing_else(toys):
 def test_sums_are_those_of_the_members():
     values = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
     sets = subsets(STREAMS, 0, 9, 4, 7)
-    got = sums(values, sets)
+    got = subset_sums(values, sets)
     assert got.shape == (3, 7) and got.dtype == torch.float64
     for j, subset in enumerate(sets):
         assert got[:, j].tolist() == pytest.approx(values.double()[:, subset()].sum(1).tolist(), abs=1e-12)
-    assert sums(values, []).shape == (3, 0)
+    assert subset_sums(values, []).shape == (3, 0)

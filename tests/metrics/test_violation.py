@@ -8,10 +8,31 @@ from hypothesis import strategies as st
 from heatcheck.core.spec import SpecError
 
 MUTANTS = (
-    ("metrics/violation.py", "share.abs(), tie_breakers", "share, tie_breakers"),
-    ("metrics/violation.py", "claim.sign() * drop < 0", "claim.sign() * drop > 0"),
-    ("metrics/violation.py", "place.argmin(", "place.argmax("),
-    ("metrics/violation.py", "max(1, int(self.top * n))", "max(1, n - int(self.top * n))"),
+    (
+        "metrics/violation.py",
+        "share.abs(), tie_breakers",
+        "share, tie_breakers",
+        "test_chance_depends_on_the_sign_that_maps_may_have",
+    ),
+    (
+        "metrics/violation.py",
+        "claim.sign() * drop < 0",
+        "claim.sign() * drop > 0",
+        "test_the_truth_never_violates_and_its_negation_always",
+    ),
+    ("metrics/violation.py", "place.argmin(", "place.argmax(", "test_the_truth_never_violates_and_its_negation_always"),
+    (
+        "metrics/violation.py",
+        "max(1, int(self.top * n))",
+        "max(1, n - int(self.top * n))",
+        "test_the_truth_never_violates_and_its_negation_always",
+    ),
+    (
+        "metrics/violation.py",
+        "torch.where(place < many[:, None], share, 0.0)",
+        "torch.where(place <= many[:, None], share, 0.0)",
+        "test_agrees_with_the_definition",
+    ),
 )
 
 
@@ -110,7 +131,7 @@ def test_a_drop_of_zero_is_no_violation_and_an_empty_map_no_claim(toys):
     maps = toys.maps_of(model, batch, torch.ones(2, 6, 6), torch.zeros(2, 6, 6))
     scores = toys.score("violation", model, batch, maps)
     assert scores.value[0].tolist() == [0.0, 0.0]
-    assert scores.status[1] == ("undefined: the map claims nothing: what is largest in it is zero",) * 2
+    assert scores.status[1] == ("undefined: the map is zero on the deleted units, or sums to zero there",) * 2
     text = toys.words()
     empty = toys.sentences(text, (0, 3))
     assert toys.score("violation", text, empty, toys.random_maps(text, empty, 1)).value.isnan().tolist() == [

@@ -1,4 +1,4 @@
-"""What every metric shares: maps of all methods at once, a probe, and a number per method and sample."""
+"""The base classes of metrics: they score the maps of all methods at once, one number per method and sample."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +35,19 @@ def metric(
     """Declare a metric.
 
     Args:
-        id: its name everywhere.
+        id: the metric's name.
         better: `higher` or `lower`.
-        family: what it asks: `curve` and `deletion` delete, `imputation` deletes with care, `reference` compares with
-            a truth that is given, `sanity` asks whether the map depends on what it should, `form` looks at the map
-            alone, `composite` adds up others; those of one's own are `own` where they say nothing.
-        within: the range its scores lie in with its default parameters; None for no bound.
-        on: modalities it exists for.
-        needs: what must be there besides inputs and maps: `reference:mask` (or another kind), `models` (more than one),
-            `method` (to explain again), `weights` (to change), `label`, `sign` (maps that can speak against a class).
+        family: `curve` (deletes units step by step), `deletion` (deletes single units or sets), `imputation` (fills
+            deleted units in realistically), `reference` (compares with a known truth), `sanity` (checks that the map
+            depends on model, class and input), `form` (looks at the map alone), `composite` (sums other metrics), or
+            `own` (user-defined).
+        within: the range of its scores with default parameters; None for no bound.
+        on: the modalities it supports.
+        needs: what it needs besides inputs and maps: `reference:mask` (or another kind), `models` (more than one),
+            `method` (to explain again), `weights` (to randomise), `label`, `sign` (maps with negative values).
         invariant: claims that `heatcheck.testing.check_metric` verifies: `monotone` (any increasing change of the
-            map), `scale` (positive factors), `sign` (negation), `shift` (an added constant), `map` (any map at all:
-            it measures the model).
+            map), `scale` (positive factors), `sign` (negation), `shift` (an added constant), `map` (the score does
+            not depend on the map: it measures the model).
         version: raised whenever its results change.
     """
     if better not in (HIGHER, LOWER):
@@ -68,9 +69,9 @@ class Maps:
 
     Args:
         items: one attribution per method; each holds a map per sample.
-        domain: where they live.
-        batch: the samples they belong to.
-        explainers: how to explain again, per method; None for maps that somebody brought.
+        domain: images or texts.
+        batch: the samples that were explained.
+        explainers: each method as a function that explains again; None for maps that came without a method.
     """
 
     items: Sequence[Attribution]
@@ -89,7 +90,7 @@ class Maps:
 
     @cached_property
     def status(self) -> tuple[tuple[str, ...], ...]:
-        """Per method and sample, `ok` or why there is no map; a map that is not finite is none."""
+        """Per method and sample, `ok` or why there is no map; a map with a NaN or infinite value has failed."""
         return tuple(
             tuple(
                 own if own != OK or finite else "failed: the map is not finite"
@@ -98,15 +99,15 @@ class Maps:
             for a in self.items
         )
 
-    def cached(self, what: str, make: Callable[[], H]) -> H:
-        """A value made of these maps alone, made once."""
-        if what not in self._cache:
-            self._cache[what] = make()
-        found: H = self._cache[what]
+    def cached(self, key: str, make: Callable[[], H]) -> H:
+        """A value computed from these maps alone, computed once."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: H = self._cache[key]
         return found
 
     def sites(self) -> Float[Tensor, "m b s"]:
-        """Every map carried to sites; what is not finite as zero (its status says so)."""
+        """Every map resized to sites (pixels, tokens); values that are not finite become zero."""
 
         def carry(a: Attribution) -> Tensor:
             clean = torch.where(torch.isfinite(a.values), a.values, 0)
@@ -115,7 +116,7 @@ class Maps:
         return self.cached("sites", lambda: torch.stack([carry(a) for a in self.items]))
 
     def on(self, units: Units, reduce: str = "sum") -> Float[Tensor, "m b u"]:
-        """Every map summed (or averaged) over units, whatever its native resolution."""
+        """Every map summed or averaged over units, whatever its native resolution."""
         if units.index.shape[1] == units.width and bool((units.index == torch.arange(units.width)).all()):
             return self.sites()
 
@@ -126,27 +127,30 @@ class Maps:
         return self.cached(f"on {units.name} {reduce}", gather)
 
     def explain(self, batch: Batch | Sequence[Batch], probe: Probe) -> list[Attribution]:
-        """Explain again, with every method, other inputs or another model.
+        """Explain other inputs or another model with every method.
 
-        A method that cannot gives maps whose status says why; where no method can, the metric does not apply.
+        Where a method cannot explain again, the status of its maps says why.
 
         Args:
-            batch: what to explain; one for all methods, or one for each.
-            probe: whom to ask.
+            batch: what to explain; one batch for all methods, or one for each.
+            probe: the model to explain.
+
+        Raises:
+            NotApplicable: no method can explain again.
         """
         explainers = self.explainers or (None,) * len(self)
         if not any(explainers):
-            raise NotApplicable(f"explains again, but {given_without_method(self.methods)}")
+            raise NotApplicable(no_method_reason(self.methods))
         batches = [batch] * len(self) if isinstance(batch, Batch) else batch
         again = []
         for a, explainer, own in zip(self.items, explainers, batches, strict=True):
             try:
                 if explainer is None:
-                    raise NotApplicable(f"explains again, but {given_without_method([a.method])}")
+                    raise NotApplicable(no_method_reason([a.method]))
                 again.append(explainer(probe, own))
             except NotApplicable as reason:
-                nothing = a.values.new_zeros(len(own), *a.values.shape[1:])
-                again.append(replace(a, values=nothing, target=own.target, status=(f"skipped: {reason}",) * len(own)))
+                zeros = a.values.new_zeros(len(own), *a.values.shape[1:])
+                again.append(replace(a, values=zeros, target=own.target, status=(f"skipped: {reason}",) * len(own)))
         return again
 
     def only(self, which: Sequence[int]) -> "Maps":
@@ -174,7 +178,7 @@ class Metric(Component, ABC):
 
     @final
     def __call__(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        """Score a batch. A map that failed keeps its own status; a score that is not finite is never a number."""
+        """Score a batch; maps that failed keep their status, and scores that are not finite get one."""
         component = self.resolved_on(probe.domain)
         component.check_needs(batch)
         component.check_records(batch, maps)
@@ -182,7 +186,7 @@ class Metric(Component, ABC):
 
     @final
     def across(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
-        """Score several models against each other, with the same care for statuses as a call on one."""
+        """Score several models against each other; statuses are set as when scoring one model."""
         component = self.resolved_on(next(iter(maps.values())).domain)
         for model, own in maps.items():
             component.check_records(batches[model], own)
@@ -191,14 +195,14 @@ class Metric(Component, ABC):
         }
 
     def with_statuses(self, scores: Scores, maps: Maps) -> Scores:
-        """Scores under the statuses of their maps, NaN exactly where there is a reason; no map, no curve."""
+        """Add the statuses of maps and samples: a score is NaN exactly where its status is not `ok`."""
         needs = [f"skipped: {need}" if need else OK for need in self.missing(maps.batch)]
         finite = [
             [OK if ok else "undefined: the score is not finite" for ok in row]
             for row in torch.isfinite(scores.value).tolist()
         ]
         status = tuple(
-            first_problem(own, [self.misfit(a)] * len(needs), needs, mine, last)
+            first_problem(own, [self.map_status(a)] * len(needs), needs, mine, last)
             for a, own, mine, last in zip(maps.items, maps.status, scores.status, finite, strict=True)
         )
         value = torch.where(_ok(status), scores.value.double(), torch.nan)
@@ -207,14 +211,14 @@ class Metric(Component, ABC):
 
     def score_models(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
         """Score maps of the same samples and methods on several models; for metrics that compare models."""
-        raise NotApplicable(f"{self.id} scores one model at a time")
+        raise NotApplicable(f"{self.id} does not compare models")
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
-        """The deletions it asks about one sample for one method."""
+        """The deletions of one sample that it needs for one method."""
         return set()
 
     def passes(self, shape: Shape) -> tuple[int, int]:
-        """Forward and backward passes per sample and method beside those of `asks` (explaining again excluded)."""
+        """Forward and backward passes per sample and method, besides those of `asks` and of explaining again."""
         return 0, 0
 
     def reexplanation_count(self, shape: Shape) -> int:
@@ -222,50 +226,55 @@ class Metric(Component, ABC):
         return 0
 
     def reexplanations(self, shape: Shape) -> set[Ask]:
-        """Those explanations by name; metrics that name the same ones share them."""
+        """Names of these explanations; metrics that use the same names share them."""
         return {("again", self.name, i) for i in range(self.reexplanation_count(shape))}
 
     @property
     def higher_is_better(self) -> bool:
-        """The direction."""
+        """Whether a higher score is better."""
         return bool(self.facts["better"] == HIGHER)
 
     def missing(self, batch: Batch) -> list[str | None]:
-        """Per sample, what the metric needs and did not get."""
+        """Per sample, what the metric needs and the sample lacks; None where nothing is missing."""
         kinds = [need.removeprefix("reference:") for need in self.facts["needs"] if need.startswith("reference:")]
         references = batch.references or ({},) * len(batch)
         reasons: list[str | None] = []
         for label, reference in zip(batch.label.tolist(), references, strict=True):
             lacks = [
-                f"{self.id} needs a reference {kind!r}, and none was given (docs/references.md says how to bring one)"
+                f"{self.id} needs a reference {kind!r}, and none was given (docs/references.md says how to add one)"
                 for kind in kinds
                 if kind not in reference
             ]
-            if self.wants_label and label < 0:
-                lacks.append(f"{self.id} needs a label here, and none was given")
+            if self.needs_label and label < 0:
+                lacks.append(f"{self.id} needs a label, and this sample has none")
             reasons.append(lacks[0] if lacks else None)
         return reasons
 
     @property
-    def wants_label(self) -> bool:
+    def needs_label(self) -> bool:
         """Whether it compares the model's answers with the sample's label."""
         return "label" in self.facts["needs"] or self.params().get("output") == "accuracy"
 
-    def misfit(self, a: Attribution) -> str:
-        """`ok`, or why these maps, by their own record, are not what the metric can score."""
+    def map_status(self, a: Attribution) -> str:
+        """`ok`, or why the metric cannot score this kind of map."""
         if "sign" in self.facts["needs"] and not a.signed:
-            return f"skipped: {self.id} needs maps that can speak against a class, and those of {a.method} cannot"
+            return f"skipped: {self.id} needs signed maps, and those of {a.method} are unsigned"
         return OK
 
     def check_records(self, batch: Batch, maps: Maps) -> None:
-        """Refuse maps of another class than the one asked about, and NotApplicable where no map fits the metric."""
+        """Check that the maps explain the target classes and that the metric can score at least one of them.
+
+        Raises:
+            HeatcheckError: maps explain another class than the batch's target.
+            NotApplicable: the metric can score none of the maps.
+        """
         for a in maps.items:
             if a.target is not None and not torch.equal(a.target, batch.target):
                 raise HeatcheckError(
-                    f"the maps of {a.method} explain the classes {a.target.tolist()}, but {self.id} would ask about "
-                    f"{batch.target.tolist()}; explain the classes that are to be scored"
+                    f"the maps of {a.method} explain classes {a.target.tolist()}, but {self.id} would score classes "
+                    f"{batch.target.tolist()}; explain the classes that you want to score"
                 )
-        reasons = [self.misfit(a) for a in maps.items]
+        reasons = [self.map_status(a) for a in maps.items]
         if reasons and OK not in reasons:
             raise NotApplicable(reasons[0].removeprefix("skipped: "))
 
@@ -278,30 +287,45 @@ class Metric(Component, ABC):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Composite(Metric):
-    """A metric that adds up what others found, whenever a run is read; a run that asks for it measures its parts."""
+    """A weighted sum of other metrics, computed whenever a run is read; a run that asks for it measures its parts."""
 
     composite: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, float]]
-    """The metrics it is made of, by id, and the sign of each."""
+    """The metrics that are summed, by id, and the sign of each."""
 
     @abstractmethod
     def combine(self, found: Mapping[str, Scores], real: Sequence[bool]) -> Scores:
-        """One model's scores from those of all parts; `real` says which methods are no controls."""
+        """One model's scores from those of its parts; `real` is false for methods that are controls."""
 
     @final
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        raise NotApplicable(f"{self.id} adds up {', '.join(self.parts)} when a run is read; score these")
+        raise NotApplicable(
+            f"{self.id} is a sum of {', '.join(self.parts)}, made when a run is read; score these instead"
+        )
 
 
 def first_problem(*statuses: Sequence[str]) -> tuple[str, ...]:
-    """Per sample, the first status that is not `ok`."""
+    """Per sample, the first status that is not `ok`.
+
+    >>> first_problem(["ok", "ok", "failed: a"], ["ok", "skipped: b", "skipped: c"])
+    ('ok', 'skipped: b', 'failed: a')
+    """
     return tuple(next((s for s in own if s != OK), OK) for own in zip(*statuses, strict=True))
 
 
-def given_without_method(methods: Sequence[str]) -> str:
-    """Why maps that somebody brought cannot be made again."""
+def no_method_reason(methods: Sequence[str]) -> str:
+    """Why maps that came without a method cannot be computed again."""
     which = ", ".join(map(repr, methods))
-    return f"the maps {which} were brought without a method; pass a method's id instead of its maps"
+    return f"must explain again, but the maps {which} were passed without a method; pass a method's id instead"
+
+
+def no_units_reason(units: str) -> str:
+    """Why a sample without units has no score.
+
+    >>> no_units_reason("token")
+    'the input has no token units to delete'
+    """
+    return f"the input has no {units} units to delete"
 
 
 def _ok(status: Sequence[Sequence[str]]) -> Tensor:
@@ -309,7 +333,7 @@ def _ok(status: Sequence[Sequence[str]]) -> Tensor:
 
 
 def circular(method: Any, metric: Metric, shape: Shape) -> bool:
-    """Whether a method asks the metric's own questions, so that scoring it there says nothing."""
+    """Whether a method makes the metric's own deletions, so that the metric cannot judge it."""
     trivial = {"clean", "full"}
     own = {a for a in method.asks(shape) if a[0] not in trivial}
     asked = {a for a in metric.asks(shape, method.name) if a[0] not in trivial and a[0] != "removal"}
@@ -317,12 +341,20 @@ def circular(method: Any, metric: Metric, shape: Shape) -> bool:
 
 
 def undefined(value: Float[Tensor, "m b"], ok: Tensor, reason: str, **extra: Any) -> Scores:
-    """Scores with a reason wherever `ok` is false."""
+    """Scores, undefined for the given reason wherever `ok` is false.
+
+    >>> undefined(torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]]), "the map is constant")
+    Scores(value=tensor([[0.5000,    nan]]), status=(('ok', 'undefined: the map is constant'),), curve=None, share=())
+    """
     status = tuple(tuple(OK if good else f"undefined: {reason}" for good in row) for row in ok.tolist())
     return Scores(torch.where(ok, value, torch.nan), status, **extra)
 
 
 def spread_rows(m: int, b: int, k: int) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """Method, sample and step of each question, samples slowest so that neighbours share an input."""
+    """Method, sample and step of `m * b * k` queries; samples vary slowest, so that neighbours share an input.
+
+    >>> [index.tolist() for index in spread_rows(2, 2, 1)]
+    [[0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]
+    """
     bb, mm, kk = torch.meshgrid(torch.arange(b), torch.arange(m), torch.arange(k), indexing="ij")
     return mm.flatten(), bb.flatten(), kk.flatten()

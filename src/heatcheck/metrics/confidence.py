@@ -1,5 +1,6 @@
 """Average drop and increase in confidence."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -13,23 +14,31 @@ from heatcheck.metrics.base import Maps, Metric, metric, spread_rows, undefined
 from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.probe import Probe
 
-FLAT = "the map is the same everywhere, or the clean probability is zero"
+CONSTANT = "the map is constant, or the clean probability is zero"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Confidence(Metric):
-    """The class's probability for x ⊙ Ā: what the map shows bright is kept, what it shows dark fades into the fill."""
+    """The class's probability for x ⊙ Ā: sites with high values are kept, those with low values fade into the fill."""
 
     fill: str = "auto"
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        before, after, ok = self.faded(probe, batch, maps)
+        return undefined(self.compare(before, after), ok, CONSTANT)
+
+    @abstractmethod
+    def compare(self, before: Float[Tensor, "m b"], after: Float[Tensor, "m b"]) -> Float[Tensor, "m b"]:
+        """The score of the probabilities before and after fading."""
 
     def faded(
         self, probe: Probe, batch: Batch, maps: Maps
     ) -> tuple[Float[Tensor, "m b"], Float[Tensor, "m b"], Bool[Tensor, "m b"]]:
-        """The probability before and after, and where the two can be compared."""
+        """The probability before and after fading, and where the two can be compared."""
         domain = probe.domain
         filler: Fill = catalogue.build("fill", self.fill)
         if type(filler).erase is not Fill.erase:
-            raise NotApplicable(f"{self.id} fades units in place, which fill={self.fill} cannot")
+            raise NotApplicable(f"{self.id} fades units in place, which fill={self.fill} cannot do")
         full = filler.full(domain, batch)
         keep, varied = self._shown(maps, domain.deletable(batch.x))
         m, b = len(maps), len(batch)
@@ -46,7 +55,7 @@ class Confidence(Metric):
         return before, after, varied & (before > 0)
 
     def _shown(self, maps: Maps, free: Bool[Tensor, "b s"]) -> tuple[Float[Tensor, "m b s"], Bool[Tensor, "m b"]]:
-        """Ā, the maps scaled to [0, 1] over what may be deleted, and which maps vary there."""
+        """Ā, the maps scaled to [0, 1] over the sites that may be deleted, and which maps are not constant there."""
         sites = maps.sites().double()
         low = torch.where(free, sites, torch.inf).amin(-1, keepdim=True)
         high = torch.where(free, sites, -torch.inf).amax(-1, keepdim=True)
@@ -63,39 +72,37 @@ class Confidence(Metric):
 @metric("average_drop", family="curve", better="lower", within=(0, 1), invariant=("scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AverageDrop(Confidence):
-    r"""What share of the class's probability is lost when only what the map shows is kept?
+    r"""What share of the class's probability is lost when the input is multiplied by the map?
 
     $\max(0,\; p_t(x) - p_t(x \odot \bar A)) / p_t(x)$, where $\bar A$ is the map scaled to [0, 1] and
     $x \odot \bar A$ lies that far from the deleted input towards x, site by site (on texts, in the space of word
-    embeddings). Undefined for a map that is the same everywhere. The zero of a map with both signs comes to lie near
-    one half, so that such a map keeps half of what it says nothing about; the paper's maps have no sign.
+    embeddings). Undefined for a constant map. Scaling moves the zero of a map with both signs to about one half, so
+    that sites without relevance are half kept; the paper's maps have no sign.
 
     Args:
-        fill: what dark sites fade into.
+        fill: what sites with low values fade into.
 
     Paper: chattopadhay2018.  Differs: a share in [0, 1], not in percent; sites fade into any fill, not only into zero.
     Cost per sample: 1 forward per method; the clean input is shared.
     """
 
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        before, after, ok = self.faded(probe, batch, maps)
-        return undefined((before - after).clamp_min(0) / before, ok, FLAT)
+    def compare(self, before: Float[Tensor, "m b"], after: Float[Tensor, "m b"]) -> Float[Tensor, "m b"]:
+        return (before - after).clamp_min(0) / before
 
 
 @metric("increase_in_confidence", family="curve", better="higher", within=(0, 1), invariant=("scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IncreaseInConfidence(Confidence):
-    r"""Is the class more probable when only what the map shows is kept?
+    r"""Is the class more probable when the input is multiplied by the map?
 
     $1[\,p_t(x \odot \bar A) > p_t(x)\,]$, with $\bar A$ as in `average_drop`: 1 or 0 per sample.
 
     Args:
-        fill: what dark sites fade into.
+        fill: as in `average_drop`.
 
     Paper: chattopadhay2018.  Differs: a share in [0, 1], not in percent; sites fade into any fill, not only into zero.
     Cost per sample: 1 forward per method; the clean input is shared.
     """
 
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        before, after, ok = self.faded(probe, batch, maps)
-        return undefined((after > before).double(), ok, FLAT)
+    def compare(self, before: Float[Tensor, "m b"], after: Float[Tensor, "m b"]) -> Float[Tensor, "m b"]:
+        return (after > before).double()

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from heatcheck.core.types import Batch, Scores
-from heatcheck.metrics.base import Maps, Metric, metric, undefined
+from heatcheck.metrics.base import Maps, Metric, metric, no_units_reason, undefined
 from heatcheck.probe.asks import Ask, Shape, single
 from heatcheck.probe.deletions import Masks
 from heatcheck.probe.probe import Probe
@@ -16,12 +16,12 @@ from heatcheck.probe.probe import Probe
 @metric("corrupted_accuracy", family="deletion", better="higher", within=(0, 1), needs=("label",), invariant=("map",))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CorruptedAccuracy(Metric):
-    r"""Does the model still name the right class, whichever single unit is deleted?
+    r"""Does the model still predict the label, whichever single unit is deleted?
 
     $\min_m \mathbb 1\big[\arg\max f(x^{p_m}) = y\big]$ with the label $y$
 
-    It measures the model: every map of a sample has the same score. A mean over samples is the share that no single
-    deletion can turn.
+    It measures the model: every map of a sample has the same score. Its mean over samples is the share of samples for
+    which no single deletion changes a correct prediction.
 
     Args:
         units: what is deleted; a grid of 4 × 4 cells on pictures, tokens on texts.
@@ -44,7 +44,7 @@ class CorruptedAccuracy(Metric):
         right = probe.deletions(batch, self.fill, Masks(rows, keep)).read("accuracy")
         worst = torch.ones(len(batch), dtype=torch.float64).scatter_reduce(0, rows, right, "amin")
         value = worst.expand(len(maps), -1)
-        return undefined(value, (units.count > 0).expand(value.shape), f"there is no {units.name} to delete")
+        return undefined(value, (units.count > 0).expand(value.shape), no_units_reason(units.name))
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         return single(self.fill, self.units, shape)

@@ -1,27 +1,27 @@
-"""Orders, nested deletions and areas: pure functions, shared by every curve metric and by the report."""
+"""Orders of units, areas under curves and correlations: pure functions that ask no model."""
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core.types import Batch, Scores, Streams
+from heatcheck.core.types import Streams
 from heatcheck.domain.base import Units
-from heatcheck.metrics.base import Maps, spread_rows, undefined
-from heatcheck.probe.deletions import Masks
-from heatcheck.probe.probe import Probe
 
-RANKED = ("random", "index", "reverse_index")
-"""Ways to break ties that put the units into one order."""
 AREAS = ("mean", "trapezoid", "left", "quantus")
 """Rules for the area under a curve; see `area`."""
 
 
 def tie_breakers(streams: Streams, units: Units, ties: str) -> Int[Tensor, "b u"]:
-    """The order in which equal units go: random per sample (the same for every method), or by index."""
+    """The order in which units of equal relevance are deleted: random per sample, or by index.
+
+    >>> units = Units("token", torch.tensor([[0, 1, 2]]), torch.tensor([3]), 3)
+    >>> tie_breakers(Streams(0, ("sample",)), units, "reverse_index")
+    tensor([[2, 1, 0]])
+    """
     if ties == "random":
         order = torch.arange(units.width).repeat(len(units.count), 1)
-        for i, n in enumerate(units.count.tolist()):  # not of the width, which depends on the neighbours
+        for i, n in enumerate(units.count.tolist()):  # the width depends on the other samples
             order[i, :n] = torch.randperm(n, generator=streams.generator(i, "ties"))
         return order
     index = torch.arange(units.width).expand(len(units.count), -1)
@@ -29,9 +29,16 @@ def tie_breakers(streams: Streams, units: Units, ties: str) -> Int[Tensor, "b u"
 
 
 def by_relevance(values: Float[Tensor, "m b u"], first: Int[Tensor, "b u"], units: Units) -> Int[Tensor, "m b u"]:
-    """The place of each unit when the most relevant go first; units that do not exist come last.
+    """The place of each unit when the most relevant are deleted first; places beyond a sample's units come last.
 
-    `first` lists the units of a sample in the order in which equal ones are taken; values must be finite.
+    >>> units = Units("token", torch.tensor([[0, 1, 2]]), torch.tensor([3]), 3)
+    >>> by_relevance(torch.tensor([[[0.2, 0.9, 0.2]]]), torch.tensor([[2, 1, 0]]), units)
+    tensor([[[2, 0, 1]]])
+
+    Args:
+        values: the relevance of each unit; must be finite.
+        first: the units of each sample in the order in which equal ones are deleted (`tie_breakers`).
+        units: the units.
     """
     real = torch.where(units.valid, values, -torch.inf)
     first = first.expand(values.shape)
@@ -40,34 +47,38 @@ def by_relevance(values: Float[Tensor, "m b u"], first: Int[Tensor, "b u"], unit
     return torch.empty_like(order).scatter_(-1, order, place)
 
 
-def relevance_places(maps: Maps, units: Units, ties: str, reduce: str = "sum") -> Int[Tensor, "m b u"]:
-    """`by_relevance` of all maps, summed or averaged over units; sorted once however many metrics ask."""
-
-    def sort() -> Tensor:
-        return by_relevance(maps.on(units, reduce), tie_breakers(maps.batch.streams, units, ties), units)
-
-    return maps.cached(f"places {units.name} {reduce} {ties}", sort)
-
-
 def mirrored(place: Int[Tensor, "m b u"], units: Units) -> Int[Tensor, "m b u"]:
-    """The same order backwards: the least relevant go first; units that do not exist still come last."""
+    """The reverse order, least relevant first; places beyond a sample's units still come last.
+
+    >>> units = Units("token", torch.tensor([[0, 1, 2, -1]]), torch.tensor([3]), 4)
+    >>> mirrored(torch.tensor([[[2, 0, 1, 3]]]), units)
+    tensor([[[0, 2, 1, 3]]])
+    """
     n = units.count[:, None]
     return torch.where(place < n, n - 1 - place, place)
 
 
-def counts(units: Units, steps: int) -> Int[Tensor, "b k"]:
-    """How many units are gone at step k = 0 … L: ⌊k·n/L⌋."""
+def step_counts(units: Units, steps: int) -> Int[Tensor, "b k"]:
+    """How many units are deleted at step k = 0 … L: ⌊k·n/L⌋.
+
+    >>> step_counts(Units("token", torch.tensor([[0, 1, 2]]), torch.tensor([3]), 3), 4)
+    tensor([[0, 0, 1, 2, 3]])
+    """
     return torch.arange(steps + 1) * units.count[:, None] // steps
 
 
 def percentile_places(
     values: Float[Tensor, "m b u"], units: Units, steps: int, *, least_first: bool, inclusive: bool = False
 ) -> Int[Tensor, "m b u"]:
-    """M4's own deletion sets: the first step at which each unit is gone, `steps + 1` if never. Ties are never split.
+    """M4's own deletion sets: the first step at which each unit is deleted, `steps + 1` if never. Ties are never split.
 
     MoRF deletes values above the (100 - k·100/L)th percentile at step k; LeRF those below the ((k - 1)·100/L)th, both
-    strictly: LeRF's first step deletes nothing, and MoRF's last one spares the minimum. `inclusive` sets, as M4 has
-    them for texts, hold the percentile itself, and LeRF's is the (k·100/L)th: both end with everything gone.
+    strictly: LeRF's first step deletes nothing, and MoRF's last step keeps the minimum. M4's sets for texts are
+    `inclusive`: they contain the percentile itself, and LeRF's is the (k·100/L)th, so both end with everything deleted.
+
+    >>> units = Units("token", torch.tensor([[0, 1, 2]]), torch.tensor([3]), 3)
+    >>> percentile_places(torch.tensor([[[0.0, 1.0, 2.0]]]), units, 2, least_first=False)
+    tensor([[[3, 2, 1]]])
     """
     never = steps + 1
     when = torch.full(values.shape, never)
@@ -83,7 +94,13 @@ def percentile_places(
 
 
 def percentile_counts(n: int, steps: int, *, least_first: bool, inclusive: bool) -> list[int]:
-    """How many of `n` different values are gone at step k = 0 … L of `percentile_places`."""
+    """How many of `n` different values are deleted at step k = 0 … L of `percentile_places`.
+
+    >>> percentile_counts(3, 2, least_first=False, inclusive=False)
+    [0, 1, 2]
+    >>> percentile_counts(3, 2, least_first=True, inclusive=True)
+    [0, 2, 3]
+    """
     gone = [0]
     for k in range(1, steps + 1):
         if least_first:
@@ -94,44 +111,18 @@ def percentile_counts(n: int, steps: int, *, least_first: bool, inclusive: bool)
     return gone
 
 
-def removal_curves(
-    probe: Probe,
-    batch: Batch,
-    fill: str,
-    units: Units,
-    place: Int[Tensor, "m b u"],
-    gone: Int[Tensor, "b k"],
-    output: str,
-) -> Float[Tensor, "m b k"]:
-    """The output while the first `gone[b, k]` places of each order are deleted; masks are made as they are asked."""
-    m, b, k = place.shape[0], place.shape[1], gone.shape[1]
-    at = units.spread(place.to(torch.int32), outside=torch.iinfo(torch.int32).max)
-    method, sample, step = spread_rows(m, b, k)
-
-    def keep(i: Int[Tensor, " n"]) -> Tensor:
-        orders, steps = torch.unique_consecutive(method[i] * b + sample[i], return_counts=True)
-        limits = torch.split(gone[sample[i], step[i]], steps.tolist())
-        return torch.cat([at[o // b, o % b] >= limit[:, None] for o, limit in zip(orders, limits, strict=True)])
-
-    answers = probe.deletions(batch, fill, Masks(sample, keep))
-    return answers.read(output).reshape(b, m, k).transpose(0, 1).contiguous()
-
-
-def curve_scores(
-    value: Float[Tensor, "m b"], curve: Float[Tensor, "m b k"], units: Units, share: tuple[float, ...]
-) -> Scores:
-    """Scores with their curves; undefined where there is nothing to delete."""
-    there = (units.count > 0).expand(value.shape)
-    return undefined(value, there, f"there is no {units.name} to delete", curve=curve, share=share)
-
-
 def area(curve: Float[Tensor, "... k"], rule: str) -> Float[Tensor, "..."]:
     """Area under a curve over [0, 1].
+
+    >>> points = torch.tensor([1.0, 0.5, 0.0, 0.0])
+    >>> [round(float(area(points, rule)), 3) for rule in AREAS]
+    [0.375, 0.333, 0.5, 0.25]
 
     Args:
         curve: the points, evenly spaced.
         rule: the plain `mean` of all points; the `trapezoid` rule; `left`, the mean of all but the last; `quantus`,
-            the trapezoid rule with steps of length one and without the first point, which grows with their number.
+            the trapezoid rule with steps of length one and without the first point, which grows with the number of
+            points.
     """
     if rule == "trapezoid":
         return trapezoid(curve)
@@ -144,13 +135,21 @@ def area(curve: Float[Tensor, "... k"], rule: str) -> Float[Tensor, "..."]:
 
 
 def trapezoid(curve: Float[Tensor, "... k"]) -> Float[Tensor, "..."]:
-    """Area under a curve over [0, 1] with evenly spaced points."""
+    """Area under evenly spaced points over [0, 1], by the trapezoid rule.
+
+    >>> float(trapezoid(torch.tensor([1.0, 0.5, 0.5])))
+    0.625
+    """
     inner = curve.sum(-1) - (curve[..., 0] + curve[..., -1]) / 2
     return inner / (curve.shape[-1] - 1)
 
 
 def average_ranks(values: Float[Tensor, "... u"]) -> Float[Tensor, "... u"]:
-    """Ranks from one, equal values sharing their mean rank."""
+    """Ranks from one; equal values share their mean rank.
+
+    >>> average_ranks(torch.tensor([3.0, 1.0, 3.0, 7.0])).tolist()
+    [2.5, 1.0, 2.5, 4.0]
+    """
     sorted_values, order = values.sort(dim=-1)
     n = values.shape[-1]
     new = torch.ones(values.shape, dtype=torch.bool)
@@ -165,7 +164,11 @@ def average_ranks(values: Float[Tensor, "... u"]) -> Float[Tensor, "... u"]:
 
 
 def pearson(a: Float[Tensor, "... u"], b: Float[Tensor, "... u"]) -> Float[Tensor, "..."]:
-    """Correlation along the last axis in double precision; NaN where one side is constant."""
+    """Pearson correlation along the last axis in double precision; NaN where one side is constant.
+
+    >>> round(float(pearson(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]))), 6)
+    0.5
+    """
     a, b = a.double(), b.double()
     flat = (a == a[..., :1]).all(-1) | (b == b[..., :1]).all(-1)
     a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
@@ -174,5 +177,9 @@ def pearson(a: Float[Tensor, "... u"], b: Float[Tensor, "... u"]) -> Float[Tenso
 
 
 def spearman(a: Float[Tensor, "... u"], b: Float[Tensor, "... u"]) -> Float[Tensor, "..."]:
-    """Rank correlation with average ranks for ties; NaN where one side is constant."""
+    """Spearman rank correlation, ties at their mean rank; NaN where one side is constant.
+
+    >>> round(float(spearman(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([1.0, 8.0, 4.0]))), 6)
+    0.5
+    """
     return pearson(average_ranks(a), average_ranks(b))

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from jaxtyping import Float
+from torch import Tensor
+
 from heatcheck.core.types import Batch, Scores
 from heatcheck.domain.base import Domain
 from heatcheck.metrics.base import Maps, Metric, metric
-from heatcheck.metrics.curves import RANKED, area, counts, curve_scores, mirrored, relevance_places, removal_curves
-from heatcheck.metrics.removal import LEAST, MOST, Removal
+from heatcheck.metrics.curves import area, mirrored, step_counts
+from heatcheck.metrics.removal import LEAST, MOST, RANKED, Removal, curve_scores, relevance_places, removal_curves
 from heatcheck.probe.asks import Ask, Shape, removal
 from heatcheck.probe.probe import Probe
 
@@ -18,14 +21,14 @@ from heatcheck.probe.probe import Probe
 class Deletion(Removal):
     r"""How much of the class is left, on average, while the most relevant units are deleted?
 
-    The area under $p_t(x^{(k)})$, $k = 0 … L$, by the trapezoid rule; $\lfloor kn/L \rfloor$ units are gone at step k.
-    It is the raw form of `morf(area=trapezoid)`: the two add up to $p_t(x)$. The stored curve holds the raw outputs.
+    The area under $p_t(x^{(k)})$, $k = 0 … L$, by the trapezoid rule, with $\lfloor kn/L \rfloor$ units deleted at step
+    k. It is the raw form of `morf(area=trapezoid)`: the two add up to $p_t(x)$. The stored curve holds the raw outputs.
 
     Args:
         steps: L, the number of deletions.
         units: what is deleted; pixels or tokens.
         fill: what replaces it.
-        output: what is left over.
+        output: what is averaged.
         ties: how equal units are ordered, as in `morf`.
         area: the rule: `trapezoid`, `mean`, `left` (incremental deletion, most relevant first) or `quantus` (its pixel
             flipping).
@@ -40,9 +43,8 @@ class Deletion(Removal):
     steps: int = 32
     area: str = "trapezoid"
 
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        curve = self.outputs(probe, batch, maps, MOST)
-        return self.scores(probe, batch, area(curve, self.area), curve)
+    def summarise(self, curve: Float[Tensor, "m b k"]) -> Float[Tensor, "m b"]:
+        return area(curve, self.area)
 
 
 @metric("insertion", family="curve", better="higher", within=(0, 1), invariant=("monotone", "scale", "shift"))
@@ -51,15 +53,15 @@ class Insertion(Metric):
     r"""How soon does the class appear while the most relevant units are put back?
 
     The area under $p_t(\tilde x^{(k)})$, $k = 0 … L$, by the trapezoid rule, where the $\lfloor kn/L \rfloor$ most
-    relevant units of x stand in a start that shows none of them: a blurred picture, or a text without its tokens. To
-    insert k of n units is to delete the n − k least relevant ones; the stored curve is read that way, from clean to
-    start.
+    relevant units of x are inserted into a start that shows none of them: a blurred picture, or a text without its
+    tokens. To insert k of n units is to delete the n − k least relevant ones; the stored curve is in that order, from
+    the clean input to the start.
 
     Args:
         steps: L, the number of insertions.
         units: what is inserted; pixels or tokens.
         fill: the start; `auto` blurs pictures (11 taps, deviation 5 at 224 pixels) and pads texts.
-        output: what appears.
+        output: what is averaged.
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`.
         area: the `trapezoid` rule, or the `mean` of all L + 1 points.
 
@@ -83,7 +85,7 @@ class Insertion(Metric):
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
         place = mirrored(relevance_places(maps, units, self.ties), units)
-        gone = units.count[:, None] - counts(units, self.steps).flip(-1)
+        gone = units.count[:, None] - step_counts(units, self.steps).flip(-1)
         curve = removal_curves(probe, batch, self.fill, units, place, gone, self.output)
         share = tuple(k / self.steps for k in range(self.steps + 1))
         return curve_scores(area(curve, self.area), curve, units, share)

@@ -1,6 +1,7 @@
-"""What a map looks like, whatever the model says: sparseness, complexity and entropy."""
+"""Properties of the map alone, without the model: sparseness, complexity and entropy."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,38 +12,47 @@ from heatcheck.core.types import Attribution, Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
 from heatcheck.probe.probe import Probe
 
-EMPTY = "the map is zero everywhere"
+ZERO_MAP = "the map is zero everywhere"
 
 
-def sizes(probe: Probe, batch: Batch, maps: Maps) -> list[Float[Tensor, "m n"]]:
-    """Per sample, the size of every map at every site that may be deleted."""
+def score_sites(measure: Callable[[Tensor], Tensor], probe: Probe, batch: Batch, maps: Maps) -> Scores:
+    """A measure of the maps' absolute values over the sites that may be deleted."""
     units = probe.units("site", batch)
     values = maps.on(units).double().abs()
-    return [values[:, i, :n] for i, n in enumerate(units.count.tolist())]
+    each = [measure(values[:, i, :n]) for i, n in enumerate(units.count.tolist())]
+    return undefined_if_zero(torch.stack(each, 1))
 
 
 def gini(size: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
-    """Half the mean difference between two of the values, relative to their mean; NaN where all are zero."""
+    """The Gini index: half the mean difference between any two values, relative to their mean; NaN if all are zero.
+
+    >>> gini(torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 2.0]])).tolist()
+    [0.0, 0.75]
+    """
     n = size.shape[-1]
     weight = torch.arange(1 - n, n, 2, dtype=size.dtype)
     return (weight * size.sort(-1).values).sum(-1) / (n * size.sum(-1))
 
 
 def entropy_of(size: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
-    """Entropy in nats of values as shares of their sum; NaN where all are zero."""
+    """Entropy in nats of values as shares of their sum; NaN if all are zero.
+
+    >>> round(float(entropy_of(torch.tensor([1.0, 1.0, 1.0, 1.0])).exp()), 4)
+    4.0
+    """
     share = size / size.sum(-1, keepdim=True)
     return -torch.xlogy(share, share).sum(-1)
 
 
-def undefined_if_empty(value: Float[Tensor, "m b"]) -> Scores:
-    """Scores with a reason where the map has nothing to share out."""
-    return undefined(value, ~value.isnan(), EMPTY)
+def undefined_if_zero(value: Float[Tensor, "m b"]) -> Scores:
+    """Scores, undefined where the map is zero everywhere (NaN)."""
+    return undefined(value, ~value.isnan(), ZERO_MAP)
 
 
 @metric("sparseness", family="form", better="higher", within=(0, 1), invariant=("scale", "sign"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sparseness(Metric):
-    r"""Is the map's weight on few sites?
+    r"""Is the map concentrated on few sites?
 
     $\sum_{i=1}^{n} (2i - n - 1)\,|a|_{(i)} \,/\, \big(n \sum_i |a_i|\big)$, the Gini index, with $|a|_{(i)}$ ascending:
     0 for equal sites, $1 - 1/n$ for a single one
@@ -52,13 +62,13 @@ class Sparseness(Metric):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return undefined_if_empty(torch.stack([gini(own) for own in sizes(probe, batch, maps)], 1))
+        return score_sites(gini, probe, batch, maps)
 
 
 @metric("complexity", family="form", better="lower", within=(0, None), invariant=("scale", "sign"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Complexity(Metric):
-    r"""Over how many sites is the map's weight spread?
+    r"""How widely is the map spread over sites?
 
     $-\sum_i p_i \ln p_i, \quad p_i = |a_i| / \sum_j |a_j|$: 0 for a single site, $\ln n$ for equal ones
 
@@ -67,15 +77,15 @@ class Complexity(Metric):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return undefined_if_empty(torch.stack([entropy_of(own) for own in sizes(probe, batch, maps)], 1))
+        return score_sites(entropy_of, probe, batch, maps)
 
 
 @metric("entropy", family="form", better="lower", within=(0, None), invariant=("scale", "sign"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Entropy(Metric):
-    r"""How many bits does the map spread over, at the resolution its method gave it?
+    r"""What is the entropy of the map, in bits, at its native resolution?
 
-    $-\sum_i p_i \log_2 p_i, \quad p_i = |a_i| / \sum_j |a_j|$, over the cells of the map before it is carried to sites
+    $-\sum_i p_i \log_2 p_i, \quad p_i = |a_i| / \sum_j |a_j|$, over the cells of the map at its native resolution
 
     Coarse maps have fewer cells and thus fewer bits: compare methods of one resolution.
 
@@ -84,7 +94,7 @@ class Entropy(Metric):
     """
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        return undefined_if_empty(torch.stack([self._bits(probe, batch, a) for a in maps.items]))
+        return undefined_if_zero(torch.stack([self._bits(probe, batch, a) for a in maps.items]))
 
     def _bits(self, probe: Probe, batch: Batch, a: Attribution) -> Float[Tensor, " b"]:
         cells = torch.where(torch.isfinite(a.values), a.values, 0).double().abs().flatten(1)

@@ -9,20 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heatcheck.core import catalogue
-from heatcheck.core.types import OK, Batch, NotApplicable, Scores
+from heatcheck.core.types import Batch, NotApplicable, Scores
 from heatcheck.domain.base import Units
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric
-from heatcheck.metrics.curves import (
-    RANKED,
-    by_relevance,
-    counts,
-    curve_scores,
-    mirrored,
-    relevance_places,
-    removal_curves,
-    tie_breakers,
-)
+from heatcheck.metrics.curves import by_relevance, mirrored, step_counts, tie_breakers
+from heatcheck.metrics.nearby import merge_statuses
+from heatcheck.metrics.removal import RANKED, curve_scores, relevance_places, removal_curves
 from heatcheck.probe.asks import Ask, Shape, removal
 from heatcheck.probe.probe import Probe
 
@@ -30,12 +23,12 @@ from heatcheck.probe.probe import Probe
 @metric("ids", family="curve", better="higher", within=(0, 1), invariant=("monotone", "scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IncrementalDeletion(Metric):
-    r"""How long does the class survive while the least relevant units are deleted first?
+    r"""How high does the class probability stay while the least relevant units are deleted first?
 
-    $\frac1L\sum_{k=0}^{L-1} p_t(x^{(k)})$, where $\lfloor kn/L \rfloor$ units are gone at step k (never all)
+    $\frac1L\sum_{k=0}^{L-1} p_t(x^{(k)})$, where $\lfloor kn/L \rfloor$ units are deleted at step k (never all)
 
-    The other way round, with the most relevant first and lower scores better (the authors' `id_order=descending`), it
-    is `deletion(area=left)`.
+    The reverse order, with the most relevant first and lower scores better (the authors' `id_order=descending`), is
+    `deletion(area=left)`.
 
     Args:
         steps: L, the number of points.
@@ -43,7 +36,7 @@ class IncrementalDeletion(Metric):
         fill: what replaces it.
         output: what is averaged.
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`.
-        update: explain again what is left after every step; what is gone stays gone.
+        update: explain again after every step what is left of the input; deleted units stay deleted.
 
     Paper: hesse2024.  Differs: ties are broken at random by the seed, not by an unstable sort.
     Cost per sample: `steps - 1` forwards per method beside the clean one; with `update` also `steps - 2` explanations.
@@ -60,7 +53,7 @@ class IncrementalDeletion(Metric):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
-        gone = counts(units, self.steps)[:, :-1]
+        gone = step_counts(units, self.steps)[:, :-1]
         if self.update:
             curve, status = self._updated(probe, batch, maps, units, gone)
         else:
@@ -73,10 +66,10 @@ class IncrementalDeletion(Metric):
     def _updated(
         self, probe: Probe, batch: Batch, maps: Maps, units: Units, gone: Int[Tensor, "b k"]
     ) -> tuple[Float[Tensor, "m b k"], tuple[tuple[str, ...], ...]]:
-        """Explain x^(k) to choose what goes at step k + 1; samples that lost nothing since are not explained again."""
+        """Explain x^(k) to choose what is deleted at step k + 1, where step k deleted anything."""
         filler: Fill = catalogue.build("fill", self.fill)
         if type(filler).erase is not Fill.erase:
-            raise NotApplicable(f"ids(update=true) follows units from step to step, but fill={self.fill} moves them")
+            raise NotApplicable(f"ids(update=true) needs units that stay in place, but fill={self.fill} moves them")
         full = filler.full(probe.domain, batch)
         ties = tie_breakers(batch.streams, units, self.ties)
         values = maps.on(units).clone()
@@ -93,9 +86,7 @@ class IncrementalDeletion(Metric):
                 inputs = [filler.erase(probe.domain, part.x, own, full_part) for own in keep]
                 again = Maps(maps.explain([part.with_inputs(x) for x in inputs], probe), maps.domain, part)
                 values[:, rows] = again.on(of_part).to(values.dtype)
-                for mine, theirs in zip(status, again.status, strict=True):
-                    for row, problem in zip(rows.tolist(), theirs, strict=True):
-                        mine[row] = problem if mine[row] == OK else mine[row]
+                merge_statuses(status, rows, again.status)
             values = values.masked_fill(removed, torch.finfo(values.dtype).min)
         return torch.cat(curve, -1), tuple(map(tuple, status))
 

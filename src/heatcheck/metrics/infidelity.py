@@ -14,7 +14,7 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Batch, Inputs, NotApplicable, Scores, Streams
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.metrics.subsets import Subset, subset_asks, subsets, sums, without
+from heatcheck.metrics.subsets import Subset, deletion_masks, subset_asks, subset_sums, subsets
 from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.deletions import Masks
 from heatcheck.probe.probe import Probe
@@ -22,38 +22,38 @@ from heatcheck.probe.probe import Probe
 PERCENTS, EACH = (1, 2, 3, 4, 5), 40
 """M4's random sets for long texts: 40 with each of these percentages of the tokens."""
 
-Found = tuple[list[Float[Tensor, " _"]], list[Float[Tensor, "m _"]]]
-"""Per sample: what each perturbation costs, and what each map says that it should."""
+CostsAndSums = tuple[list[Float[Tensor, " _"]], list[Float[Tensor, "m _"]]]
+"""Per sample: the drop under each perturbation, and each map's prediction of it."""
 
 
 @metric("infidelity", family="deletion", better="lower", within=(0, None), invariant=("scale", "sign"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Infidelity(Metric):
-    r"""How well does the map's sum over a window predict what deleting the window costs?
+    r"""How well does the map's sum over a window predict the drop when the window is deleted?
 
     $\mathbb E_I\big[(\beta\, I^\top A - (f_t(x) - f_t(x \ominus I)))^2\big]$ over all windows $I$, with the best factor
     $\beta = \mathbb E[\Delta\, I^\top A] / \mathbb E[(I^\top A)^2]$, and $\mathbb E[\Delta^2]$ where the map is zero on
-    every window. As $\beta$ may be negative, the sign of a map is not tested. As large windows cost more than small
-    ones, a map that is positive everywhere predicts much by their area alone: compare with `constant` and `random`.
+    every window. As $\beta$ may be negative, the sign of a map is not tested. As deleting large windows costs more, a
+    map that is positive everywhere predicts much by their area alone: compare with `constant` and `random`.
 
-    With `scale=none` this is the formula of Yeh et al.; maps that cannot speak against a class, or explain another
-    output than is read here, are then not scored.
+    With `scale=none` this is the formula of Yeh et al.; unsigned maps, and maps that explain another output than
+    `output`, are then skipped.
 
     Args:
-        scale: `optimal` takes the best factor; `none` takes the map at its word.
+        scale: `optimal` multiplies the map by the best factor; `none` leaves it as it is.
         perturbation: `binary` sums the map over the window; `difference` weighs each site by what deleting it changes,
             $\sum_c (x - \tilde x)_c$ (pairs with gradients; the map is one number per site, so channels are summed);
-            `gaussian` deletes nothing and subtracts noise from the whole input, weighing each site by the noise that
-            it got, summed over channels; special tokens get none.
+            `gaussian` deletes nothing and subtracts noise from the whole input, weighing each site by its noise,
+            summed over channels; special tokens get none.
         sets: what is deleted: `windows` (M4's squares of three sizes on pictures, runs of one to five tokens on texts)
             or `random` (M4's sets for long texts: 40 each of 1, 2, 3, 4 and 5 % of the sites; one site where M4's
             rounding leaves none).
         centered: compare deviations from the mean over windows.
         normalised: divide by $\mathbb E[\Delta^2]$, which makes models comparable.
-        samples: use that many windows, drawn by the seed; 0 for all. With `gaussian`, how often noise is drawn.
-        sigma: deviation of the noise.
+        samples: how many windows are drawn at random; 0 uses all. With `gaussian`, how often noise is drawn.
+        sigma: standard deviation of the noise.
         fill: what replaces a window.
-        output: where the cost is read.
+        output: where the drop is read.
 
     Paper: yeh2019, li2023.  Differs: a site equal to the fill counts as deleted; random sets are never empty or alike.
     Cost per sample: 1 + windows forwards (1,235 at 224 pixels), shared by all methods.
@@ -78,23 +78,16 @@ class Infidelity(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.perturbation == "gaussian" and self.samples < 1:
-            raise SpecError(
-                f"metric {self.id}: perturbation='gaussian' has no end; say how many draws, as in samples=50"
-            )
+            raise SpecError(f"metric {self.id}: perturbation='gaussian' needs a number of draws, such as samples=50")
         if not self.sigma > 0:
-            raise SpecError(f"metric {self.id}: sigma={self.sigma!r} is a deviation and must be above 0")
+            raise SpecError(f"metric {self.id}: sigma={self.sigma!r} must be above 0")
 
-    def misfit(self, a: Attribution) -> str:
+    def map_status(self, a: Attribution) -> str:
         if self.scale == "none" and not a.signed:
-            return (
-                f"skipped: {self.name} takes maps at their word, and those of {a.method} cannot speak against a class"
-            )
+            return f"skipped: {self.name} needs signed maps, and those of {a.method} are unsigned"
         if self.scale == "none" and a.output != self.output:
-            return (
-                f"skipped: {self.name} takes maps at their word and reads the {self.output}, "
-                f"but those of {a.method} explain the {a.output}"
-            )
-        return super().misfit(a)
+            return f"skipped: {self.name} reads the {self.output}, but the maps of {a.method} explain the {a.output}"
+        return super().map_status(a)
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         if self.perturbation == "gaussian":
@@ -109,7 +102,7 @@ class Infidelity(Metric):
                 value[j, i] = self._mean_square(own, each)
         return undefined(value, ~value.isnan(), "there are no windows, or none of them changes the output")
 
-    def _windows(self, probe: Probe, batch: Batch, maps: Maps) -> Found:
+    def _windows(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         windows = probe.domain.windows(batch.x)
         there = [windows.valid[i].nonzero().flatten() for i in range(len(batch))]
         chosen = [own[self._drawn(batch.streams, i, len(own))] for i, own in enumerate(there)]
@@ -126,17 +119,17 @@ class Infidelity(Metric):
                 share[i][j] = torch.where(total[i, own].abs() <= noise[i], 0.0, total[i, own])
         return self._cost(probe, batch, masks, [len(own) for own in chosen]), share
 
-    def _random(self, probe: Probe, batch: Batch, maps: Maps) -> Found:
+    def _random(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         units = probe.units("site", batch)
         chosen: list[list[Subset]] = []
         for i, n in enumerate(units.count.tolist()):
             every = [s for size, many in set_sizes(n).items() for s in subsets(batch.streams, i, n, size, many)]
             chosen.append([every[k] for k in self._drawn(batch.streams, i, len(every)).tolist()])
         heat = units.sum(maps.sites().double() * self._weight(probe, batch))
-        share = [sums(heat[:, i, :n], chosen[i]) for i, n in enumerate(units.count.tolist())]
-        return self._cost(probe, batch, without(units, chosen), [len(own) for own in chosen]), share
+        share = [subset_sums(heat[:, i, :n], chosen[i]) for i, n in enumerate(units.count.tolist())]
+        return self._cost(probe, batch, deletion_masks(units, chosen), [len(own) for own in chosen]), share
 
-    def _noise(self, probe: Probe, batch: Batch, maps: Maps) -> Found:
+    def _noise(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         domain, k = probe.domain, self.samples
         leaf, free = domain.leaf(batch.x).detach(), domain.deletable(batch.x)
         rows = torch.arange(len(batch)).repeat_interleave(k)
@@ -160,31 +153,31 @@ class Infidelity(Metric):
         return list(probe.clean(batch).read(self.output)[:, None] - after), list(share)
 
     def _cost(self, probe: Probe, batch: Batch, masks: Masks, counts: list[int]) -> list[Float[Tensor, " _"]]:
-        """What deleting each window costs, per sample."""
+        """Per sample, the drop of the output when each window is deleted."""
         after = torch.split(probe.deletions(batch, self.fill, masks).read(self.output), counts)
         return [before - own for before, own in zip(probe.clean(batch).read(self.output), after, strict=True)]
 
     def _drawn(self, streams: Streams, row: int, n: int) -> Int[Tensor, " k"]:
-        """Which of a sample's `n` windows are used: all, or those its seed draws."""
+        """Which of a sample's `n` windows are used: all, or a random choice."""
         if not 0 < self.samples < n:
             return torch.arange(n)
         return torch.randperm(n, generator=streams.generator(row, "infidelity-windows"))[: self.samples].sort().values
 
     def _weight(self, probe: Probe, batch: Batch) -> Float[Tensor, "b s"]:
-        """What a unit of the map at each site is worth under a window."""
+        """The factor of the map at each site inside a window."""
         domain = probe.domain
         if self.perturbation == "binary":
             return torch.ones(domain.deletable(batch.x).shape, dtype=torch.float64)
         filler: Fill = catalogue.build("fill", self.fill)
         if type(filler).erase is not Fill.erase:
             raise NotApplicable(
-                f"infidelity(perturbation=difference) needs a fill that is the same for all windows, not {self.fill}"
+                f"infidelity(perturbation=difference) needs a fill that does not depend on the window, not {self.fill}"
             )
         change = domain.leaf(batch.x).detach().double() - domain.leaf(filler.full(domain, batch)).detach().double()
         return domain.reduce(change, "sum").flatten(1)
 
     def _mean_square(self, cost: Float[Tensor, " k"], share: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-        """The mean squared difference of cost and share, under the factor and the unit that were asked for."""
+        """The mean squared difference of drop and prediction, with the factor and normalisation asked for."""
         if self.centered:
             cost, share = cost - cost.mean(), share - share.mean()
         energy = share.square().mean()
@@ -222,5 +215,9 @@ class Infidelity(Metric):
 
 
 def set_sizes(n: int) -> dict[int, int]:
-    """How many random sets of each size; percentages that come to the same number of sites are taken together."""
+    """How many random sets of each size; percentages that give the same number of sites are merged.
+
+    >>> set_sizes(150)
+    {1: 40, 3: 40, 4: 40, 6: 40, 7: 40}
+    """
     return {size: EACH * times for size, times in Counter(max(1, n * p // 100) for p in PERCENTS).items()} if n else {}

@@ -1,4 +1,4 @@
-"""Meaningful perturbation: the relevant part is painted over, not cut out."""
+"""Meaningful perturbation: the relevant part is inpainted, not blanked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +14,13 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Batch, Inputs, NotApplicable, Scores
 from heatcheck.fills.base import Fill
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.curves import counts, relevance_places, removal_curves
+from heatcheck.metrics.curves import step_counts
+from heatcheck.metrics.removal import RANKED, relevance_places, removal_curves
 from heatcheck.probe.asks import CLEAN, Ask, Shape, removal
 from heatcheck.probe.probe import Probe
 
-_painted_well: dict[str, int] = {}
-"""How many pictures of a class, painted from nothing, a classifier recognised; by classifier, painter and class."""
+_recognised: dict[str, int] = {}
+"""How many pictures of a class, painted from its name alone, the model recognised; by model, painter and class."""
 
 
 @metric(
@@ -28,24 +29,24 @@ _painted_well: dict[str, int] = {}
 )  # fmt: skip
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Inpainting(Metric):
-    r"""Does the class survive when what the map calls relevant is painted over?
+    r"""How probable is the class still when the relevant part of the picture is inpainted?
 
     $\sum_{q} w_q\, p_t(\tilde x^{(q)})$, where the most relevant $q = 1/L, \dots, (L-1)/L$ of all units are inpainted
 
-    A painter that takes prompts is told to paint the class that the model thinks second of; it is trusted with that
-    class only if the model recognises more than half of the pictures that it paints from nothing but the class's name.
-    Samples whose second class is not valid are skipped with the count. A painter without prompts needs neither step.
+    A painter that takes prompts is prompted with the model's second class. The class is valid only if the model
+    recognises more than half of the pictures that the painter makes from the class name alone; samples with another
+    second class are skipped, and the reason shows the count. A painter without prompts needs neither step.
 
     Args:
         steps: L; q runs from 1/L to (L − 1)/L.
         units: what is painted over; pixels.
         fill: the painter. `diffusion` is the paper's; `migan`, `telea` and `linear` take no prompt.
         output: what is read after each painting.
-        unchanged: read instead whether the model's answer is still the same, as 1 or 0.
-        weight: of each q: `uniform`, or `relevance`, the share of the positive relevance painted over since the last q
+        unchanged: instead of `output`, 1 where the model's predicted class is unchanged, else 0.
+        weight: of each q: `uniform`, or `relevance`, the share of the positive relevance inpainted since the last q
             (the paper's own weighting is not public; this is one reading of it).
         seeds: paintings per hole, averaged, for painters that have a seed.
-        validity: pictures painted to decide whether a class is valid; 0 trusts every class.
+        validity: pictures painted to decide whether a class is valid; 0 accepts every class.
         ties: how equal units are ordered, as in `morf`.
 
     Paper: cohen2025.  Differs: `linear` stands in for diffusion by default; without prompts no class is checked.
@@ -54,7 +55,7 @@ class Inpainting(Metric):
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "weight": ("uniform", "relevance"),
-        "ties": ("random", "index", "reverse_index"),
+        "ties": RANKED,
     }
 
     steps: int = 10
@@ -76,7 +77,7 @@ class Inpainting(Metric):
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
         place = relevance_places(maps, units, self.ties)
-        gone = counts(units, self.steps)[:, 1:-1]
+        gone = step_counts(units, self.steps)[:, 1:-1]
         clean = probe.clean(batch).rows[:, 4:].long()
         asked = replace(batch, label=clean[:, 0]) if self.unchanged else batch
         read = "accuracy" if self.unchanged else self.output
@@ -90,41 +91,40 @@ class Inpainting(Metric):
             of_part, order, holes = units.take(torch.tensor(rows)), place[:, rows], gone[rows]
             curves = [removal_curves(probe, part, p.name, of_part, order, holes, read) for p in painters]
             curve[:, rows] = torch.stack(curves).mean(0)
-        weight, some = self._weights(maps.on(units), place, gone)
+        weight, defined = self._weights(maps.on(units), place, gone)
         share = tuple(k / self.steps for k in range(1, self.steps))
         value = (weight * curve).sum(-1)
         scores = undefined(
-            value, some | curve.isnan().any(-1), "no unit speaks for the class", curve=curve, share=share
+            value, defined | curve.isnan().any(-1), "no unit has positive relevance", curve=curve, share=share
         )
         return replace(scores, status=tuple(first_problem(status, row) for row in scores.status))
 
     def _groups(
         self, probe: Probe, batch: Batch, second: Int[Tensor, " b"]
     ) -> Iterator[tuple[list[int], list[Fill], str]]:
-        """Samples that share painters: their rows, one painter per seed, and why they are skipped, if they are."""
+        """Groups of samples with the same prompt: their rows, one painter per seed, and why they are skipped, if so."""
         painter: Fill = catalogue.build("fill", self.fill)
         if "prompt" not in painter.parameters():
             yield list(range(len(batch))), self._seeded(painter, self.seeds), ""
             return
         if probe.model.classes is None:
-            raise NotApplicable(
-                f"{painter.id} is told what to paint, but the classes of {probe.model.name} have no names"
-            )
+            raise NotApplicable(f"fill={painter.id} is prompted with class names, but {probe.model.name} has none")
         for chosen in sorted(set(second.tolist())):
             rows = torch.nonzero(second == chosen).flatten().tolist()
             prompt = probe.model.class_name(chosen)
-            told = replace(painter, prompt=prompt)  # type: ignore[call-arg]
-            wins = self._wins(probe, batch, told, chosen) if self.validity else 1
+            prompted = replace(painter, prompt=prompt)  # type: ignore[call-arg]
+            wins = self._recognised_count(probe, batch, prompted, chosen) if self.validity else 1
             valid = 2 * wins > self.validity
-            reason = f"skipped: class {prompt!r} is not valid for the inpainter ({wins} of {self.validity})"
-            yield rows, self._seeded(told, self.seeds), "" if valid else reason
+            reason = (
+                f"skipped: the model recognises {wins} of {self.validity} pictures inpainted as {prompt!r}; too few"
+            )
+            yield rows, self._seeded(prompted, self.seeds), "" if valid else reason
 
-    def _wins(self, probe: Probe, batch: Batch, painter: Fill, chosen: int) -> int:
-        """How many of the pictures painted from nothing but the class's name the model takes for the class."""
+    def _recognised_count(self, probe: Probe, batch: Batch, painter: Fill, chosen: int) -> int:
+        """How many of the pictures painted from the class name alone the model assigns to the class."""
         one = batch.take([0])
-        who = [probe.model.identity, painter.identity(), chosen, self.validity, list(one.x.shape_key())]
-        key = digest(who)
-        if key not in _painted_well:
+        key = digest([probe.model.identity, painter.identity(), chosen, self.validity, list(one.x.shape_key())])
+        if key not in _recognised:
             painters = self._seeded(painter, self.validity)
 
             def pictures(index: Int[Tensor, " n"]) -> Inputs:
@@ -132,12 +132,12 @@ class Inpainting(Metric):
 
             rows = torch.zeros(len(painters), dtype=torch.long)
             seen = [a.rows[:, 4] for _, a in probe.answers(one, rows, pictures)]
-            _painted_well[key] = int((torch.cat(seen) == chosen).sum())
-        return _painted_well[key]
+            _recognised[key] = int((torch.cat(seen) == chosen).sum())
+        return _recognised[key]
 
     @staticmethod
     def _seeded(painter: Fill, n: int) -> list[Fill]:
-        """The painter with seeds 0 … n − 1, or alone where it has none."""
+        """The painter with seeds 0 … n − 1, or the painter itself where it has no seed."""
         if "seed" not in painter.parameters():
             return [painter]
         return [replace(painter, seed=i) for i in range(n)]  # type: ignore[call-arg]
@@ -145,7 +145,7 @@ class Inpainting(Metric):
     def _weights(
         self, values: Float[Tensor, "m b u"], place: Int[Tensor, "m b u"], gone: Int[Tensor, "b k"]
     ) -> tuple[Float[Tensor, "m b k"], Bool[Tensor, "m b"]]:
-        """How much each q counts, and where that is defined."""
+        """The weight of each q, and where weights are defined."""
         m, (b, k) = len(values), gone.shape
         if self.weight == "uniform":
             return torch.full((m, b, k), 1 / k, dtype=torch.float64), torch.ones(m, b, dtype=torch.bool)

@@ -7,23 +7,23 @@ from typing import ClassVar
 import torch
 
 from heatcheck.core.types import Batch, Scores
-from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.curves import RANKED, relevance_places, removal_curves
+from heatcheck.metrics.base import Maps, Metric, first_problem, metric, no_units_reason, undefined
+from heatcheck.metrics.removal import RANKED, relevance_places, removal_curves
 from heatcheck.probe.asks import Ask, Shape, removal
 from heatcheck.probe.probe import Probe
 
 FLOOR = 1e-3
-"""Below this clean probability, a share of it says nothing."""
+"""Below this clean probability, shares of it are not meaningful."""
 
 
 @metric("irof", family="curve", better="higher", within=(None, 1), invariant=("scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IROF(Metric):
-    r"""What share of the class is lost while superpixels are deleted one by one, most relevant first?
+    r"""What share of the class probability is lost while superpixels are deleted one by one, most relevant first?
 
     $1 - \frac1{n+1}\sum_{k=0}^{n} p_t(x^{(k)}) / p_t(x)$, where the k superpixels with the largest mean of the map are
-    gone at step k: the first term is the clean input's, the last that of a picture without any. The score is
-    undefined where $p_t(x)$ is below 0.001.
+    deleted at step k: from the clean input to a picture without any. The score is undefined where $p_t(x)$ is below
+    0.001.
 
     Args:
         units: what is deleted at each step; about 100 superpixels on pictures, words on texts.
@@ -49,11 +49,11 @@ class IROF(Metric):
         for i, n in enumerate(units.count.tolist()):
             own = curve[:, i, : n + 1].contiguous()
             value[:, i] = 1 - (own / own[:, :1]).mean(-1)
-        there = (units.count > 0).expand(value.shape)
-        sure = curve[..., 0] >= FLOOR
-        nothing = undefined(value, there, f"there is no {self.units} to delete")
-        scores = undefined(value, sure, f"the clean probability is below {FLOOR}, so that shares of it say nothing")
-        return Scores(scores.value, tuple(map(first_problem, nothing.status, scores.status)))
+        empty = undefined(value, (units.count > 0).expand(value.shape), no_units_reason(self.units))
+        scores = undefined(
+            value, curve[..., 0] >= FLOOR, f"the clean probability is below {FLOOR}, too small to divide by"
+        )
+        return Scores(scores.value, tuple(map(first_problem, empty.status, scores.status)))
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         n = shape.units(self.units)

@@ -1,8 +1,8 @@
-"""Does the map point at what is known to matter: masks, boxes and rationales that somebody gave."""
+"""Agreement of the map with a reference mask: pointing game, relevance mass and relevance rank."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,35 +15,38 @@ from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.probe.probe import Probe
 
 SIDE = 224
-"""The shorter side of the pictures on which tolerances are given."""
+"""Tolerances are given in pixels of pictures whose shorter side is this long."""
+
+MASK_FACTS: dict[str, Any] = {"family": "reference", "better": "higher", "within": (0, 1), "needs": ("reference:mask",)}
+"""What all metrics declare that compare a map with a mask."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Located(Metric):
-    """What metrics share that compare a map with a reference mask, one map at a time.
+class MaskMetric(Metric):
+    """The base of metrics that compare a map with a reference mask.
 
-    Sites that are never deleted (special tokens, padding) do not count. A mask that holds everything or nothing tells
-    no map from another: no score.
+    Sites that are never deleted (special tokens, padding) do not count. A mask that is empty or covers everything
+    cannot tell one map from another: the score is undefined.
     """
 
-    nothing: ClassVar[str] = "the score is not finite"
-    """Why `judge` gives NaN, where it does."""
+    nan_reason: ClassVar[str] = "the score is not finite"
+    """Why `compare` returns NaN, where it does."""
 
     @property
-    def grain(self) -> str:
-        """The units that are inside or outside."""
+    def mask_units(self) -> str:
+        """The units that are inside or outside the mask."""
         return "site"
 
     @abstractmethod
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-        """The score of one map over the units of a sample, some of which are inside the reference."""
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+        """The score of one map: its value on each unit of a sample, and which units are inside the mask."""
 
     def region(self, mask: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
         """The sites that count as inside."""
         return mask
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        units, shape = probe.units(self.grain, batch), probe.domain.shape(batch.x)
+        units, shape = probe.units(self.mask_units, batch), probe.domain.shape(batch.x)
         share = maps.on(units)
         value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
         status = [OK] * len(batch)
@@ -51,52 +54,50 @@ class Located(Metric):
             if "mask" not in reference:
                 continue
             mask = torch.as_tensor(reference["mask"]).bool()
-            status[i] = problem_with(mask, units, i)
+            status[i] = mask_status(mask, units, i)
             if status[i] == OK:
-                inside = on_units(self.region(mask.reshape(shape)), units, i)
+                inside = units_inside(self.region(mask.reshape(shape)), units, i)
                 for j, own in enumerate(share[:, i, : len(inside)]):
-                    value[j, i] = self.judge(own, inside)
+                    value[j, i] = self.compare(own, inside)
         return Scores(value, tuple(tuple(map(self._status, row, status)) for row in value.tolist()))
 
     def _status(self, value: float, status: str) -> str:
-        return f"undefined: {self.nothing}" if status == OK and value != value else status
+        return f"undefined: {self.nan_reason}" if status == OK and value != value else status
 
 
-def on_units(mask: Bool[Tensor, "..."], units: Units, row: int) -> Bool[Tensor, " n"]:
-    """Which units of a sample hold a site of its mask."""
+def units_inside(mask: Bool[Tensor, "..."], units: Units, row: int) -> Bool[Tensor, " n"]:
+    """Which units of a sample contain a site of its mask.
+
+    >>> words = Units("word", torch.tensor([[-1, 0, 0, 1, -1]]), torch.tensor([2]), 2)
+    >>> units_inside(torch.tensor([True, False, True, False, False]), words, 0)
+    tensor([ True, False])
+    """
     touched = units.index[row][mask.flatten()]
     inside = torch.zeros(int(units.count[row]), dtype=torch.bool)
     inside[touched[touched >= 0]] = True
     return inside
 
 
-def problem_with(mask: Bool[Tensor, "..."], units: Units, row: int) -> str:
+def mask_status(mask: Bool[Tensor, "..."], units: Units, row: int) -> str:
     """`ok`, or why no map of the sample can be compared with its mask."""
     sites = units.index.shape[1]
     if mask.numel() != sites:
         return f"undefined: the mask has {mask.numel()} sites, the input {sites}"
-    inside = on_units(mask, units, row)
+    inside = units_inside(mask, units, row)
     if bool(inside.all()):
-        return "undefined: the mask holds everything"
-    return OK if bool(inside.any()) else "undefined: the mask holds nothing"
+        return "undefined: the mask covers everything"
+    return OK if bool(inside.any()) else "undefined: the mask is empty"
 
 
-@metric(
-    "pointing_game",
-    family="reference",
-    better="higher",
-    within=(0, 1),
-    needs=("reference:mask",),
-    invariant=("monotone", "scale", "shift"),
-)
+@metric("pointing_game", invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PointingGame(Located):
+class PointingGame(MaskMetric):
     r"""Does the largest value of the map lie in the reference, or near it?
 
     $\mathbb{1}\big[\min_{j \in R} \lVert \arg\max_i A_i - j \rVert \le \text{tolerance}\big]$
 
-    Where several sites share the largest value, the score is the share of them that hit, which is what picking one
-    of them at random is worth: a constant map scores the share of the picture that lies within the tolerance.
+    Where several sites share the largest value, the score is the share of them that hit, the expected score of picking
+    one at random: a constant map scores the share of the picture that lies within the tolerance.
 
     Args:
         tolerance: how far outside a hit may lie, in pixels of a picture whose shorter side is 224 (scaled with the
@@ -119,20 +120,13 @@ class PointingGame(Located):
         distance = torch.from_numpy(distance_transform_edt(~mask.numpy()))
         return distance <= self.tolerance * min(mask.shape) / SIDE
 
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
         return inside[values == values.max()].double().mean()
 
 
-@metric(
-    "relevance_mass",
-    family="reference",
-    better="higher",
-    within=(0, 1),
-    needs=("reference:mask",),
-    invariant=("scale",),
-)
+@metric("relevance_mass", invariant=("scale",), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RelevanceMass(Located):
+class RelevanceMass(MaskMetric):
     r"""How much of the map's positive relevance lies in the reference?
 
     $\sum_{i \in R} A_i^+ \,/\, \sum_i A_i^+$
@@ -144,43 +138,41 @@ class RelevanceMass(Located):
     Cost per sample: none.
     """
 
-    nothing: ClassVar[str] = "the map has no positive relevance"
+    nan_reason: ClassVar[str] = "the map has no positive relevance"
 
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
         positive = values.double().clamp_min(0)
         hit, missed = positive[inside].sum(), positive[~inside].sum()
         return hit / (hit + missed)
 
 
-@metric(
-    "relevance_rank",
-    family="reference",
-    better="higher",
-    within=(0, 1),
-    needs=("reference:mask",),
-    invariant=("monotone", "scale", "shift"),
-)
+@metric("relevance_rank", invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RelevanceRank(Located):
-    r"""How many of the most relevant sites, as many as the reference holds, lie in it?
+class RelevanceRank(MaskMetric):
+    r"""If the reference has k sites, what share of the k most relevant sites lies in it?
 
     $|\mathrm{top}_{|R|}(A) \cap R| \,/\, |R|$
 
-    Of sites that share the value at which the top ends, each is in it with the same chance: the score is what is
-    expected, and a constant map scores the reference's share of the input.
+    Sites tied at the end of the top are counted in proportion, the expected score of breaking ties at random: a
+    constant map scores the reference's share of the input.
 
-    Paper: arras2022.  Differs: ties are expected values, not the order of a sort.
+    Paper: arras2022.  Differs: ties count in proportion, not by the order of a sort.
     Cost per sample: none.
     """
 
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-        return expected_hits(values, inside) / inside.sum()
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+        return top_precision(values, inside)
 
 
-def expected_hits(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-    """How many of the top units, as many as are inside, are inside; those tied at the border in proportion."""
+def top_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The share of the top k units that are inside, where k units are inside; ties at rank k count in proportion.
+
+    >>> float(top_precision(torch.tensor([3.0, 2.0, 2.0, 0.0]), torch.tensor([True, True, False, False])))
+    0.75
+    """
     k = int(inside.sum())
     last = values.kthvalue(len(values) - k + 1).values
     above, tied = values > last, values == last
     room = (k - above.sum()).double()
-    return (above & inside).sum() + room * (tied & inside).sum() / tied.sum()
+    hits = (above & inside).sum() + room * (tied & inside).sum() / tied.sum()
+    return hits / k

@@ -16,19 +16,19 @@ from heatcheck.metrics.curves import average_ranks
 @metric("m4_overall", family="composite", better="higher")
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Overall(Composite):
-    r"""What do M4's five metrics say together?
+    r"""M4's overall score: the sum of its five metrics.
 
     $\mathrm{MoRF} + \mathrm{ABPC} + \mathrm{PScore} - \mathrm{INFD} + \mathrm{SynScore}$
 
-    A run that asks for it measures all five, with the profile's parameters. It is summed up sample by sample whenever
-    a run is read, and stored nowhere: where it is standardised, another method changes it.
+    A run that asks for it measures all five, with the profile's parameters. The sum is computed per sample whenever a
+    run is read, and not stored: where it is standardised, adding a method changes it.
 
     Args:
-        standardise: `none` adds the raw scores, of which INFD is by far the largest; `zscore` first takes off the mean
-            of the model's methods under a metric and divides by their deviation (of means over samples, controls left
-            out); `rank` adds each sample's ranks among the methods instead, from 0 (worst) to 1.
-        incomplete: `status` gives no sum where one of the five does not exist; `leave_out` adds up those that exist for
-            the model at all (texts have no SynScore, a single model has no PScore).
+        standardise: `none` adds the raw scores, of which INFD is by far the largest; `zscore` first subtracts the mean
+            over methods and divides by their standard deviation (of means over samples, without controls); `rank` adds
+            each sample's ranks among the methods instead, from 0 (worst) to 1.
+        incomplete: `status` leaves the sum undefined where one of the five is missing; `leave_out` sums those that
+            exist for the model at all (texts have no SynScore, a single model has no PScore).
 
     Paper: li2023.  Differs: standardised sums are ours.
     Cost per sample: that of its five parts.
@@ -65,12 +65,12 @@ class Overall(Composite):
         for id, own in status.items():
             if own != OK:
                 kind, _, why = own.partition(": ")
-                return f"{kind}: m4_overall adds up {id}, which has none here: {why}"
+                return f"{kind}: m4_overall needs {id}, which has no score here: {why}"
         return OK
 
 
 def _standard(part: Float[Tensor, "m b"], good: Bool[Tensor, "m b"], real: Bool[Tensor, " m"]) -> Float[Tensor, "m b"]:
-    """Scores in deviations of the real methods' means from their mean; zero where these do not differ."""
+    """Z-scores by the mean and standard deviation of the real methods' means; zero where these are all equal."""
     mean = torch.where(good, part, 0.0).sum(1) / good.sum(1)
     known = mean[real & good.any(1)] if bool((real & good.any(1)).any()) else mean[good.any(1)]
     spread = known.std(correction=0)
@@ -78,7 +78,7 @@ def _standard(part: Float[Tensor, "m b"], good: Bool[Tensor, "m b"], real: Bool[
 
 
 def _ranked(part: Float[Tensor, "m b"], good: Bool[Tensor, "m b"]) -> Float[Tensor, "m b"]:
-    """Per sample, the place of each method that has a score: 0 for the worst, 1 for the best."""
+    """Per sample, the rank of each method that has a score: 0 for the worst, 1 for the best."""
     ranked = torch.full_like(part, torch.nan)
     for i in range(part.shape[1]):
         own = good[:, i]

@@ -13,12 +13,13 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, NotApplicable, Scores
 from heatcheck.domain.base import Units
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.nearby import gaussian, nearby, note
-from heatcheck.metrics.similarity import SIMILARITIES, check_similarity, similarity, varied
+from heatcheck.metrics.nearby import gaussian, merge_statuses, noisy_copies
+from heatcheck.metrics.similarity import CONSTANT_MAP, SIMILARITIES, check_similarity, similarity, varied
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
-Found = tuple[Float[Tensor, "m b u"], tuple[tuple[str, ...], ...]]
+Explained = tuple[Float[Tensor, "m b u"], tuple[tuple[str, ...], ...]]
+"""Maps on units, and their statuses."""
 
 
 @metric(
@@ -32,12 +33,12 @@ Found = tuple[Float[Tensor, "m b u"], tuple[tuple[str, ...], ...]]
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Randomisation(Metric):
-    r"""Does the map change when the weights it explains are replaced by noise?
+    r"""Does the map change when the model's weights are replaced by noise?
 
-    $\frac1L\sum_{l=1}^{L} s\big(A(x; f),\, A(x; f_l)\big)$, where in $f_l$ the weights are drawn anew as far as layer l
+    $\frac1L\sum_{l=1}^{L} s\big(A(x; f),\, A(x; f_l)\big)$, where in $f_l$ the weights up to layer l are randomised
 
-    The stored curve holds the similarity after each layer. A randomised model whose map is constant has nothing in
-    common with the map and counts as 0. A map that minds neither weights nor class scores 1.
+    The stored curve holds the similarity after each layer. A constant map of a randomised model counts as similarity
+    0. A map that does not depend on the weights scores 1.
 
     Args:
         layers: how many of the layers with weights to stop at, evenly spread, first and last included; 0 for all.
@@ -46,10 +47,10 @@ class Randomisation(Metric):
         similarity: `spearman` (rank correlation), or `ssim` of maps scaled to [0, 1], for pictures.
         variant: `plain`; `smooth` compares means of maps over noisy copies of the input; `efficient` randomises all
             weights at once and scores minus the relative rise of the map's entropy, $-(H(A') - H(A))/H(A)$, where H is
-            that of a histogram of the map's values (order, layers and similarity then mean nothing).
+            that of a histogram of the map's values (order, layers and similarity are then ignored).
         copies: noisy copies, if smooth.
-        noise: their noise's deviation, as a share of each input's range.
-        bins: of the histogram, if efficient; even ones between the map's smallest and largest value.
+        noise: standard deviation of their noise, as a share of each input's range.
+        bins: of the histogram, if efficient; equally wide, from the map's smallest to its largest value.
         units: where maps are compared.
 
     Paper: adebayo2018, hedstrom2023.  Differs: draws keep each tensor's mean and deviation, and running statistics
@@ -95,7 +96,7 @@ class Randomisation(Metric):
             curve.append(similarity(self.similarity, before, after, units, shape))
             status = tuple(map(first_problem, status, theirs))
         values = torch.stack(curve, -1)
-        scores = undefined(values.mean(-1), varied(before, units), "all units of the map are equal")
+        scores = undefined(values.mean(-1), varied(before, units), CONSTANT_MAP)
         return Scores(
             scores.value,
             tuple(map(first_problem, status, scores.status)),
@@ -107,27 +108,27 @@ class Randomisation(Metric):
         before, status = maps.on(units), maps.status
         after, theirs = self._randomised(probe, batch, maps, units, "")
         was, now = (self._histogram_entropy(values, units) for values in (before, after))
-        scores = undefined((was - now) / was, varied(before, units), "all units of the map are equal")
+        scores = undefined((was - now) / was, varied(before, units), CONSTANT_MAP)
         return Scores(scores.value, tuple(map(first_problem, status, theirs, scores.status)))
 
-    def _randomised(self, probe: Probe, batch: Batch, maps: Maps, units: Units, layers: str | list[str]) -> Found:
-        """The maps of a model with some layers drawn anew; the model lives as long as this call."""
+    def _randomised(self, probe: Probe, batch: Batch, maps: Maps, units: Units, layers: str | list[str]) -> Explained:
+        """The maps of a copy of the model with some layers randomised."""
         return self._explained(probe.randomised(layers, batch.streams.seed), batch, maps, units)
 
-    def _explained(self, probe: Probe, batch: Batch, maps: Maps, units: Units) -> Found:
+    def _explained(self, probe: Probe, batch: Batch, maps: Maps, units: Units) -> Explained:
         if self.variant != "smooth":
             again = Maps(maps.explain(batch, probe), maps.domain, batch)
             return again.on(units), again.status
         total = torch.zeros(len(maps), len(batch), units.width, dtype=torch.float64)
         status = [list(own) for own in maps.status]
-        for rows, part in nearby(probe, batch, self.copies, gaussian, self.noise, "mprt"):
+        for rows, part in noisy_copies(probe, batch, self.copies, gaussian, self.noise, "mprt"):
             again = Maps(maps.explain(part, probe), maps.domain, part)
             total.index_add_(1, rows, again.on(units.take(rows)).double())
-            note(status, rows, again.status)
+            merge_statuses(status, rows, again.status)
         return total / self.copies, tuple(map(tuple, status))
 
     def _stops(self, names: list[str]) -> list[tuple[float, list[str]]]:
-        """The share of layers passed at each stop, and which are random there."""
+        """The share of layers passed at each stop, and the layers that are randomised there."""
         walk = names if self.order == "bottom_up" else names[::-1]
         n = self._stop_count(walk)
         last = [round(i * (len(walk) - 1) / max(1, n - 1)) for i in range(n)]

@@ -1,4 +1,4 @@
-"""Copies of samples a small step away, explained again."""
+"""Noisy copies of samples, for metrics that explain them again."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,29 +13,29 @@ Draw = Callable[[Sequence[int], torch.Generator], Tensor]
 
 
 def gaussian(shape: Sequence[int], rng: torch.Generator) -> Float[Tensor, "..."]:
-    """Noise of deviation one."""
+    """Normal noise with standard deviation one."""
     return torch.randn(tuple(shape), generator=rng, dtype=torch.float32)
 
 
-def in_the_box(shape: Sequence[int], rng: torch.Generator) -> Float[Tensor, "..."]:
-    """Even noise between -1 and 1."""
+def uniform(shape: Sequence[int], rng: torch.Generator) -> Float[Tensor, "..."]:
+    """Uniform noise between -1 and 1."""
     return torch.rand(tuple(shape), generator=rng, dtype=torch.float32) * 2 - 1
 
 
-def nearby(
+def noisy_copies(
     probe: Probe, batch: Batch, times: int, draw: Draw, share: float, purpose: str
 ) -> Iterator[tuple[Int[Tensor, " n"], Batch]]:
-    """Copies with noise on the leaf, and the samples they are of, one sample after another, in batches that fill calls.
+    """Copies with noise on pixels or word embeddings, in batches of full calls, each with the rows of its samples.
 
-    What is never deleted (special tokens, padding) stays as it is. Copies keep their sample's random streams, so a
-    method that draws draws alike for all of them.
+    Sites that are never deleted (special tokens, padding) get no noise. Copies keep their sample's random streams, so
+    that a random method uses the same random numbers for all of them.
 
     Args:
-        probe: whose leaf space (pixels, word embeddings) is meant.
+        probe: the model, whose domain defines pixels or word embeddings.
         batch: the samples.
         times: copies of each.
         draw: noise for one copy.
-        share: what the noise is multiplied by, as a share of each input's range.
+        share: the factor of the noise, as a share of each input's range.
         purpose: of the random streams.
     """
     domain = probe.domain
@@ -48,12 +48,18 @@ def nearby(
         part = batch.take(rows.tolist())
         noise = torch.stack([draw(leaf.shape[1:], rngs[i]) for i in rows.tolist()]).to(leaf.dtype)
         moved = domain.with_leaf(part.x, leaf[rows] + noise * scale[rows].reshape(-1, *[1] * (leaf.ndim - 1)))
-        nothing = torch.zeros(len(rows), sites, dtype=torch.bool)
-        yield rows, part.with_inputs(domain.delete(part.x, nothing, moved))
+        keep = torch.zeros(len(rows), sites, dtype=torch.bool)
+        yield rows, part.with_inputs(domain.delete(part.x, keep, moved))
 
 
-def note(status: list[list[str]], rows: Int[Tensor, " n"], theirs: Sequence[Sequence[str]]) -> None:
-    """Give every sample the first problem that one of its copies had."""
+def merge_statuses(status: list[list[str]], rows: Int[Tensor, " n"], theirs: Sequence[Sequence[str]]) -> None:
+    """Give every sample, in place, the first problem of one of its copies.
+
+    >>> status = [["ok", "ok"]]
+    >>> merge_statuses(status, torch.tensor([0, 1, 1]), [["ok", "failed: a", "failed: b"]])
+    >>> status
+    [['ok', 'failed: a']]
+    """
     for mine, copies in zip(status, theirs, strict=True):
         for row, problem in zip(rows.tolist(), copies, strict=True):
             mine[row] = problem if mine[row] == OK else mine[row]

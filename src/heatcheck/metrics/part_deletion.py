@@ -1,4 +1,4 @@
-"""Single deletion of parts that somebody marked."""
+"""Single deletion of annotated parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.deletions import Masks
 from heatcheck.probe.probe import Probe
 
-Masked = Bool[Tensor, "_ s"]
+PartMasks = Bool[Tensor, "_ s"]
 
 
 @metric(
@@ -23,19 +23,19 @@ Masked = Bool[Tensor, "_ s"]
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PartDeletion(Metric):
-    r"""Do the parts that matter most to the map matter most to the model, when each is taken away?
+    r"""Are the parts with the highest relevance those whose deletion lowers the output most?
 
     $\tfrac12 + \tfrac12\,\mathrm{Spearman}_m\big(\sum_{i \in \mathrm{dilate}(p_m)} A_i,\; f_t(x) - f_t(x^{p_m})\big)$
     over the parts $p_m$ that the reference `parts` marks
 
-    One half is chance for parts of equal size. Sums grow with the part, so noise without a sign ranks parts by their size:
-    where large parts matter more, `random` and `constant` are well above one half, and methods must beat that. Where the reference `without` holds the sample rendered without each part, these are what the
-    model sees; else the part is replaced by the fill. The score is undefined with fewer than two parts, or where all
-    are worth the same to the map or to the model.
+    One half is chance for parts of equal size. Sums grow with the part, so unsigned noise ranks parts by their size:
+    where large parts matter more, `random` and `constant` are well above one half, and methods must beat that. If the
+    reference `without` holds the sample rendered without each part, the model sees these; else the part is replaced by
+    the fill. The score is undefined with fewer than two parts, or where all have the same sum or the same drop.
 
     Args:
-        dilate: side of the square by which marked parts grow before the map is summed; 1 for not at all. Texts have
-            no such distance, and their parts stay as they are.
+        dilate: side of the square by which parts are dilated before the map is summed; 1 for not at all. Parts of
+            texts are not dilated.
         fill: what replaces a part.
         output: where the drop is read.
         raw: the rank correlation itself, between -1 and 1.
@@ -56,22 +56,22 @@ class PartDeletion(Metric):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         free = probe.domain.deletable(batch.x)
-        parts = [marked(reference.get("parts"), free.shape[1]) for reference in batch.references]
+        parts = [part_masks(reference.get("parts"), free.shape[1]) for reference in batch.references]
         drops = self._drops(probe, batch, parts)
         sites = maps.sites()
         value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
         for i, (own, drop) in enumerate(zip(parts, drops, strict=True)):
             if len(own) > 1:
                 near = probe.domain.dilate(own, batch.x.take(slice(i, i + 1)), self.dilate) & free[i]
-                worth = [torch.where(part, sites[:, i].double(), 0.0).sum(-1) for part in near]
-                value[:, i] = spearman(torch.stack(worth, -1), drop.expand(len(maps), -1))
+                sums = [torch.where(part, sites[:, i].double(), 0.0).sum(-1) for part in near]
+                value[:, i] = spearman(torch.stack(sums, -1), drop.expand(len(maps), -1))
         score = value if self.raw else 0.5 + 0.5 * value
         return undefined(
-            score, ~value.isnan(), "there are fewer than two parts, or all are worth the same to the map or the model"
+            score, ~value.isnan(), "there are fewer than two parts, or all have the same attribution or the same drop"
         )
 
-    def _drops(self, probe: Probe, batch: Batch, parts: Sequence[Masked]) -> list[Float[Tensor, " _"]]:
-        """What taking each part away costs, per sample."""
+    def _drops(self, probe: Probe, batch: Batch, parts: Sequence[PartMasks]) -> list[Float[Tensor, " _"]]:
+        """Per sample, the drop of the output without each part."""
         rows = torch.cat([torch.full((len(own),), i) for i, own in enumerate(parts)])
         which = torch.cat([torch.arange(len(own)) for own in parts])
         rendered = [reference.get("without") for reference in batch.references]
@@ -101,7 +101,7 @@ class PartDeletion(Metric):
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         free = shape.domain.deletable(shape.x)[0]
-        parts = marked(shape.reference.get("parts"), len(free)) & free
+        parts = part_masks(shape.reference.get("parts"), len(free)) & free
         if "without" in shape.reference:
             rendered = shape.reference["without"]
             return {CLEAN} | {("without", rendered_digest(rendered, i)) for i in range(len(parts))}
@@ -111,24 +111,24 @@ class PartDeletion(Metric):
 
 
 def rendered_digest(x: Inputs | None, part: int) -> str:
-    """What identifies the sample without one of its parts."""
+    """The digest of the sample rendered without one of its parts."""
     return digest_of(*(f"{k}{digest_of_tensor(v[part])}" for k, v in sorted(x.tensors.items()))) if x else ""
 
 
-def marked(parts: Tensor | None, sites: int) -> Masked:
-    """Masks over sites, one row per part; none where nothing is marked."""
+def part_masks(parts: Tensor | None, sites: int) -> PartMasks:
+    """Masks over sites, one row per part; no rows where there is no annotation."""
     if parts is None:
         return torch.zeros(0, sites, dtype=torch.bool)
     flat = torch.as_tensor(parts).bool().flatten(1)
     if flat.shape[1] != sites:
-        raise HeatcheckError(f"the parts are marked on {flat.shape[1]} sites, but the input has {sites}")
+        raise HeatcheckError(f"the reference `parts` has {flat.shape[1]} sites, but the input has {sites}")
     return flat
 
 
-def check_rendered(parts: Masked, rendered: Inputs | None, x: Inputs) -> None:
-    """Refuse renderings that do not belong to the marked parts, or that the model would see as another shape."""
+def check_rendered(parts: PartMasks, rendered: Inputs | None, x: Inputs) -> None:
+    """Raise where renderings do not match the annotated parts in number, or the input in shape."""
     if rendered is not None and (len(rendered) != len(parts) or rendered.shape_key() != x.shape_key()):
         raise HeatcheckError(
-            f"the reference `without` holds {len(rendered)} inputs of {dict(rendered.shape_key())}, but {len(parts)} "
-            f"parts are marked on inputs of {dict(x.shape_key())}"
+            f"the reference `without` holds {len(rendered)} inputs of {dict(rendered.shape_key())}, but there "
+            f"are {len(parts)} parts and the sample is {dict(x.shape_key())}"
         )

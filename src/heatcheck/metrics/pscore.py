@@ -1,4 +1,4 @@
-"""Agreement with the other models."""
+"""Agreement of the maps of several models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from heatcheck.probe.probe import Probe
 
 
 @dataclass(frozen=True)
-class Held:
-    """One model's map of one sample, and where it lies."""
+class ModelMap:
+    """One model's map of one sample by one method, with its place in the batch."""
 
     maps: Maps
     item: int
@@ -25,21 +25,21 @@ class Held:
 
     @cached_property
     def values(self) -> Float[Tensor, "..."]:
-        """The map at its own resolution, in double precision."""
+        """The map at its native resolution, in double precision."""
         return self.maps.items[self.item].values[self.row].double()
 
     @property
     def size(self) -> int:
-        """How many sites its model sees."""
+        """How many sites the model's input has."""
         return self.maps.domain.deletable(self.maps.batch.x).shape[1]
 
-    def on_sites_of(self, other: "Held") -> Float[Tensor, "..."]:
-        """The map carried to the sites of another model."""
+    def on_sites_of(self, other: "ModelMap") -> Float[Tensor, "..."]:
+        """The map resized to the sites of another model's input."""
         x = other.maps.batch.x.take(slice(other.row, other.row + 1))
         return other.maps.domain.layout(self.values[None], x, self.maps.items[self.item].interpolation)[0]
 
-    def counted(self, values: Float[Tensor, "..."]) -> Float[Tensor, " n"]:
-        """A map without the sites that are never deleted."""
+    def without_fixed(self, values: Float[Tensor, "..."]) -> Float[Tensor, " n"]:
+        """A map without the sites that are never deleted (special tokens, padding)."""
         free = self.maps.domain.deletable(self.maps.batch.x)[self.row]
         return values.flatten()[free] if values.numel() == len(free) else values.flatten()
 
@@ -52,15 +52,15 @@ class PseudoTruth(Metric):
     $\cos\big(\tfrac1{|M|}\sum_{g \in M} A(x, g),\; A(x, f)\big)$
 
     M holds f itself and every other model whose map of the sample has the same resolution (the same tokens, on texts).
-    Where there is no other, the score would be 1 whatever the map: it is undefined. Agreement is not faithfulness: maps
-    that do not depend on the model, those of the controls among them, agree perfectly.
+    Where there is no other, the score would be 1 for any map: it is undefined. Agreement is not faithfulness: maps that
+    do not depend on the model, such as those of controls, agree perfectly.
 
     Args:
         leave_one_out: leave f out of the average.
         normalise: what is done to each map first: `l2` and `minmax` (to between 0 and 1) give every model the same
-            say; with `none` the largest maps dominate.
-        common_resolution: compare maps of different resolutions too, carried to the sites of the model that sees the
-            most; models that crop a picture differently then see different parts of it.
+            weight; with `none` the largest maps dominate.
+        common_resolution: compare maps of different resolutions too, resized to the sites of the model with the largest
+            input; models that crop a picture differently then see different parts of it.
 
     Paper: li2023.  Differs: without another model of the same resolution it is undefined, not 1.
     Cost per sample: none.
@@ -78,7 +78,7 @@ class PseudoTruth(Metric):
         raise NotApplicable("pscore compares the maps of several models; give more than one")
 
     def score_models(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
-        held: dict[tuple[str, str], dict[str, Held]] = {}
+        by_sample: dict[tuple[str, str], dict[str, ModelMap]] = {}
         value = {m: torch.full((len(own), len(own.batch)), torch.nan, dtype=torch.float64) for m, own in maps.items()}
         status = {m: [[OK] * len(own.batch) for _ in own.items] for m, own in maps.items()}
         for model in sorted(maps):
@@ -86,40 +86,40 @@ class PseudoTruth(Metric):
             for i, item in enumerate(own.items):
                 for row, sample in enumerate(batches[model].streams.digests):
                     if own.status[i][row] == OK:
-                        held.setdefault((item.method, sample), {})[model] = Held(own, i, row, sites[row])
-        for found in held.values():
+                        by_sample.setdefault((item.method, sample), {})[model] = ModelMap(own, i, row, sites[row])
+        for found in by_sample.values():
             for model, (number, reason) in self._compared(found).items():
                 value[model][found[model].item, found[model].row] = number
                 status[model][found[model].item][found[model].row] = reason
         return {m: Scores(value[m], tuple(map(tuple, status[m]))) for m in maps}
 
-    def _compared(self, found: Mapping[str, Held]) -> dict[str, tuple[float, str]]:
-        """The scores of all models that have the map of one method and sample."""
+    def _compared(self, found: Mapping[str, ModelMap]) -> dict[str, tuple[float, str]]:
+        """The scores and statuses of all models that have a map of one method and sample."""
         groups: dict[Any, list[str]] = {}
         for model, own in found.items():
             size = None if self.common_resolution else tuple(own.values.shape)
             groups.setdefault((own.sites, size), []).append(model)
-        others = " at its resolution" if len(found) > 1 else ""
-        scores = dict.fromkeys(found, (torch.nan, f"undefined: no other model has this map{others}"))
+        where = " at its resolution" if len(found) > 1 else ""
+        scores = dict.fromkeys(found, (torch.nan, f"undefined: no other model has this map{where}"))
         for models in groups.values():
             if len(models) > 1:
-                flat = self._laid_out([found[m] for m in models])
+                flat = self._flattened([found[m] for m in models])
                 scores |= dict(zip(models, map(cosine, self._means(flat), flat), strict=True))
         return scores
 
     def _means(self, flat: Float[Tensor, "g n"]) -> list[Float[Tensor, " n"]]:
-        """What each row is compared with."""
+        """The average that each row is compared with."""
         if self.leave_one_out:
             return [torch.cat([flat[:k], flat[k + 1 :]]).mean(0) for k in range(len(flat))]
         return [flat.mean(0)] * len(flat)
 
-    def _laid_out(self, held: list[Held]) -> Float[Tensor, "g n"]:
+    def _flattened(self, maps: list[ModelMap]) -> Float[Tensor, "g n"]:
         """Maps as rows over the same sites, normalised."""
-        widest = max(held, key=lambda h: h.size)
-        if len({tuple(h.values.shape) for h in held}) > 1:
-            flat = torch.stack([widest.counted(h.on_sites_of(widest)) for h in held])
+        largest = max(maps, key=lambda own: own.size)
+        if len({tuple(own.values.shape) for own in maps}) > 1:
+            flat = torch.stack([largest.without_fixed(own.on_sites_of(largest)) for own in maps])
         else:
-            flat = torch.stack([h.counted(h.values) for h in held])
+            flat = torch.stack([own.without_fixed(own.values) for own in maps])
         if self.normalise == "minmax":
             flat = flat - flat.amin(1, keepdim=True)
         scale = {
@@ -131,8 +131,12 @@ class PseudoTruth(Metric):
 
 
 def cosine(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[float, str]:
-    """The cosine of a model's map and an average, with its status."""
+    """The cosine similarity of a model's map and an average, with its status.
+
+    >>> cosine(torch.tensor([3.0, 4.0]), torch.tensor([4.0, 3.0]))
+    (0.9599999785423279, 'ok')
+    """
     scale = a.square().sum().sqrt() * b.square().sum().sqrt()
     if scale == 0:
-        return torch.nan, "undefined: the map, or the models' average, is zero everywhere"
+        return torch.nan, "undefined: the map, or the average over models, is zero everywhere"
     return float(((a * b).sum() / scale).clamp(-1, 1)), OK

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heatcheck.core.types import Batch, Scores, Streams
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.similarity import SIMILARITIES, check_similarity, similarity, varied
+from heatcheck.metrics.similarity import CONSTANT_MAP, SIMILARITIES, check_similarity, similarity, varied
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -25,12 +25,12 @@ from heatcheck.probe.probe import Probe
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RandomLogit(Metric):
-    r"""Does the map change when it is to explain another class?
+    r"""Does the map change when another class is explained?
 
     $s\big(A(x; t),\, A(x; t')\big)$ with $t'$ drawn from the classes other than $t$; a map that ignores the class
     scores 1, a map for the other class that is constant 0
 
-    With two classes the other one's logit often mirrors the first, and a gradient scores about -1 by construction.
+    With two classes the second logit is often the negative of the first, and a gradient then scores about -1.
 
     Args:
         similarity: `spearman` (rank correlation), or `ssim` of maps scaled to [0, 1], for pictures.
@@ -53,11 +53,11 @@ class RandomLogit(Metric):
         before = maps.on(units)
         if classes < 2:
             nowhere = torch.zeros(before.shape[:2], dtype=torch.bool)
-            return undefined(before[..., 0].double(), nowhere, "the model knows one class only")
+            return undefined(before[..., 0].double(), nowhere, "the model has only one class")
         other = replace(batch, target=other_classes(batch.streams, batch.target, classes))
         again = Maps(maps.explain(other, probe), maps.domain, other)
         value = similarity(self.similarity, before, again.on(units), units, shape)
-        scores = undefined(value, varied(before, units), "all units of the map are equal")
+        scores = undefined(value, varied(before, units), CONSTANT_MAP)
         return Scores(scores.value, tuple(map(first_problem, maps.status, again.status, scores.status)))
 
     def reexplanation_count(self, shape: Shape) -> int:
@@ -65,6 +65,10 @@ class RandomLogit(Metric):
 
 
 def other_classes(streams: Streams, target: Int[Tensor, " b"], classes: int) -> Int[Tensor, " b"]:
-    """A class other than the target for each sample, all of them equally likely."""
+    """A random class other than the target for each sample, all equally likely.
+
+    >>> other_classes(Streams(0, ("a", "b")), torch.tensor([0, 1]), 2)
+    tensor([1, 0])
+    """
     drawn = streams.draw("logit", lambda rng: torch.randint(classes - 1, (), generator=rng))
     return drawn + (drawn >= target).long()

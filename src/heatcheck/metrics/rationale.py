@@ -1,4 +1,4 @@
-"""Does the map find the tokens that people marked as the reason?"""
+"""Agreement of the map with the tokens that annotators marked as the rationale."""
 
 from dataclasses import dataclass
 
@@ -6,76 +6,59 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from heatcheck.metrics.base import metric
-from heatcheck.metrics.localisation import Located, expected_hits
+from heatcheck.metrics.localisation import MASK_FACTS, MaskMetric, top_precision
 from heatcheck.metrics.synscore import average_precision
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Rationale(Located):
-    """What metrics share that compare a map with marked tokens; a word is marked if one of its tokens is."""
+class Rationale(MaskMetric):
+    """The base of both; a word is marked if one of its tokens is."""
 
     units: str = "token"
 
     @property
-    def grain(self) -> str:
+    def mask_units(self) -> str:
         return self.units
 
 
-@metric(
-    "rationale_f1",
-    family="reference",
-    better="higher",
-    within=(0, 1),
-    on=("text",),
-    needs=("reference:mask",),
-    invariant=("monotone", "scale", "shift"),
-)
+@metric("rationale_f1", on=("text",), invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RationaleF1(Rationale):
-    r"""How well do the most relevant tokens agree with those that people marked?
+    r"""How well do the most relevant tokens agree with those that annotators marked?
 
     $F_1 = 2|T \cap R| \,/\, (|T| + |R|)$, T the $|R|$ most relevant tokens
 
-    As T and R are equally many, precision, recall and F1 are one number. Of tokens that share the value at which T
-    ends, each is in it with the same chance: the score is what is expected, and a constant map scores the rationale's
-    share of the tokens. A rationale of no token, or of all, is a status.
+    As T and R are equally large, precision, recall and F1 are equal. Tokens tied at the end of T are counted in
+    proportion: a constant map scores the rationale's share of the tokens. The score is undefined where no token is
+    marked, or all are.
 
     Args:
-        units: `token`, or `word` (`sentence`), which carries the sum over its tokens: long ones gain, and so do the
-            random and the constant map.
+        units: `token`, or `word` or `sentence`, whose relevance is the sum over their tokens: this favours long ones,
+            and raises the scores of the random and the constant map.
 
     Paper: deyoung2020.  Differs: T is as long as the sample's own rationale, not as the data's mean rationale.
     Cost per sample: none.
     """
 
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-        return expected_hits(values, inside) / inside.sum()
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+        return top_precision(values, inside)
 
 
-@metric(
-    "rationale_auprc",
-    family="reference",
-    better="higher",
-    within=(0, 1),
-    on=("text",),
-    needs=("reference:mask",),
-    invariant=("monotone", "scale", "shift"),
-)
+@metric("rationale_auprc", on=("text",), invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RationaleAUPRC(Rationale):
-    r"""How precisely does the map find the tokens that people marked, at every length of its list?
+    r"""What is the average precision of the map at finding the tokens that annotators marked?
 
     $\sum_k (\mathrm{recall}_k - \mathrm{recall}_{k-1})\,\mathrm{precision}_k$ over the map's distinct values
 
-    A constant map scores the rationale's share of the tokens. A rationale of no token, or of all, is a status.
+    A constant map scores the rationale's share of the tokens. Undefined where no token is marked, or all are.
 
     Args:
-        units: `token`, or `word` (`sentence`), which carries the sum over its tokens: long ones gain, and so do the
-            random and the constant map.
+        units: as in `rationale_f1`.
 
-    Paper: deyoung2020.  Differs: average precision, not the trapezoid rule, which joins points that no list reaches.
+    Paper: deyoung2020.  Differs: average precision, not the trapezoid rule, which interpolates between thresholds.
     Cost per sample: none.
     """
 
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
         return average_precision(values, inside)

@@ -1,4 +1,4 @@
-"""Most and least relevant first, and the area between them."""
+"""MoRF, LeRF and ABPC, and the removal curves that other metrics use too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,31 +6,74 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from heatcheck.core.types import Batch, Scores
-from heatcheck.metrics.base import Maps, Metric, metric
+from heatcheck.domain.base import Units
+from heatcheck.metrics.base import Maps, Metric, metric, no_units_reason, spread_rows, undefined
 from heatcheck.metrics.curves import (
     AREAS,
     area,
-    counts,
-    curve_scores,
+    by_relevance,
     mirrored,
     percentile_counts,
     percentile_places,
-    relevance_places,
-    removal_curves,
+    step_counts,
+    tie_breakers,
 )
 from heatcheck.probe.asks import Ask, Shape, removal
+from heatcheck.probe.deletions import Masks
 from heatcheck.probe.probe import Probe
 
 MOST, LEAST = "most", "least"
+RANKED = ("random", "index", "reverse_index")
+"""Ways to break ties that put all units into one order."""
+
+
+def relevance_places(maps: Maps, units: Units, ties: str, reduce: str = "sum") -> Int[Tensor, "m b u"]:
+    """`by_relevance` of all maps, summed or averaged over units; sorted once for all metrics."""
+
+    def sort() -> Tensor:
+        return by_relevance(maps.on(units, reduce), tie_breakers(maps.batch.streams, units, ties), units)
+
+    return maps.cached(f"places {units.name} {reduce} {ties}", sort)
+
+
+def removal_curves(
+    probe: Probe,
+    batch: Batch,
+    fill: str,
+    units: Units,
+    place: Int[Tensor, "m b u"],
+    gone: Int[Tensor, "b k"],
+    output: str,
+) -> Float[Tensor, "m b k"]:
+    """The output with the first `gone[b, k]` units of each order deleted; masks are made batch by batch."""
+    m, b, k = place.shape[0], place.shape[1], gone.shape[1]
+    at = units.spread(place.to(torch.int32), outside=torch.iinfo(torch.int32).max)
+    method, sample, step = spread_rows(m, b, k)
+
+    def keep(i: Int[Tensor, " n"]) -> Tensor:
+        orders, steps = torch.unique_consecutive(method[i] * b + sample[i], return_counts=True)
+        limits = torch.split(gone[sample[i], step[i]], steps.tolist())
+        return torch.cat([at[o // b, o % b] >= limit[:, None] for o, limit in zip(orders, limits, strict=True)])
+
+    answers = probe.deletions(batch, fill, Masks(sample, keep))
+    return answers.read(output).reshape(b, m, k).transpose(0, 1).contiguous()
+
+
+def curve_scores(
+    value: Float[Tensor, "m b"], curve: Float[Tensor, "m b k"], units: Units, share: tuple[float, ...]
+) -> Scores:
+    """Scores with their curves; undefined where there is nothing to delete."""
+    there = (units.count > 0).expand(value.shape)
+    return undefined(value, there, no_units_reason(units.name), curve=curve, share=share)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Removal(Metric):
-    """Units deleted step by step in the order of the map; step k of L deletes ⌊k·n/L⌋ of n."""
+    """Units deleted step by step in the order of the map: ⌊k·n/L⌋ of n at step k of L."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"area": AREAS, "end": ("deleted", "zero")}
     orders: ClassVar[tuple[str, ...]]
@@ -44,7 +87,7 @@ class Removal(Metric):
     end: str = "deleted"
 
     def outputs(self, probe: Probe, batch: Batch, maps: Maps, order: str) -> Float[Tensor, "m b k"]:
-        """The output at steps 0 … L when the most or the least relevant units go first."""
+        """The output at steps 0 … L when the most or the least relevant units are deleted first."""
         units = probe.units(self.units, batch)
         if self.ties == "percentile_compat":
             inclusive = probe.domain.inclusive_percentiles
@@ -54,14 +97,18 @@ class Removal(Metric):
         else:
             place = relevance_places(maps, units, self.ties)
             place = mirrored(place, units) if order == LEAST else place
-            gone = counts(units, self.steps)
+            gone = step_counts(units, self.steps)
         if self.end == "zero":
             asked = removal_curves(probe, batch, self.fill, units, place, gone[:, :-1], self.output)
             return F.pad(asked, (0, 1))
         return removal_curves(probe, batch, self.fill, units, place, gone, self.output)
 
-    def drop(self, curve: Float[Tensor, "m b k"]) -> Float[Tensor, "m b"]:
-        """How far the output falls below its start, averaged over the curve."""
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
+        curve = self.outputs(probe, batch, maps, self.orders[0])
+        return self.scores(probe, batch, self.summarise(curve), curve)
+
+    def summarise(self, curve: Float[Tensor, "m b k"]) -> Float[Tensor, "m b"]:
+        """The score of a curve: by default how far the output falls below its start, averaged over the curve."""
         return area(curve[..., :1] - curve, self.area)
 
     def scores(self, probe: Probe, batch: Batch, value: Float[Tensor, "m b"], curve: Float[Tensor, "m b k"]) -> Scores:
@@ -98,21 +145,17 @@ class MoRF(Removal):
         fill: what replaces it.
         output: where the fall is read.
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`;
-            `percentile_compat` deletes M4's percentile sets instead, which never split ties: pictures' are strict,
-            texts' hold the percentile itself.
+            `percentile_compat` deletes M4's percentile sets instead, which never split ties (strict on pictures;
+            on texts they contain the percentile itself).
         area: `mean` of all L + 1 points; the `trapezoid` rule; `left`, all points but the last; `quantus`, its
             trapezoid rule with steps of length 1 and without the clean point, which grows with L.
-        end: the last point: what the model says when all is `deleted`, or `zero` without asking, as Chefer et al. do.
+        end: the last point: the output when all is `deleted`, or `zero` without asking the model, as in Chefer et al.
 
-    Paper: samek2017, li2023, duan2024.  Differs: exact counts, and LeRF in the exactly reverse order, not percentile sets.
+    Paper: samek2017, li2023, duan2024.  Differs: exact counts and exactly reverse orders, not percentile sets.
     Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
     """
 
     orders: ClassVar[tuple[str, ...]] = (MOST,)
-
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        curve = self.outputs(probe, batch, maps, MOST)
-        return self.scores(probe, batch, self.drop(curve), curve)
 
 
 @metric("lerf", family="curve", better="lower", within=(-1, 1), invariant=("monotone", "scale", "shift"))
@@ -131,15 +174,11 @@ class LeRF(Removal):
         area: the rule, as in `morf`.
         end: the last point, as in `morf`.
 
-    Paper: samek2017, li2023, duan2024.  Differs: exact counts; M4's LeRF deletes nothing in its first step and never all.
+    Paper: samek2017, li2023, duan2024.  Differs: exact counts; M4's LeRF deletes nothing in its first step, never all.
     Cost per sample: `steps` forwards per method; the clean and the fully deleted input are shared.
     """
 
     orders: ClassVar[tuple[str, ...]] = (LEAST,)
-
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        curve = self.outputs(probe, batch, maps, LEAST)
-        return self.scores(probe, batch, self.drop(curve), curve)
 
 
 @metric("abpc", family="curve", better="higher", within=(-1, 1), invariant=("monotone", "scale", "shift"))
@@ -150,13 +189,13 @@ class ABPC(Removal):
     The stored curve is the LeRF curve minus the MoRF curve, whose area the score is.
 
     Args:
-        steps: L, the number of deletions.
-        units: what is deleted; pixels or tokens.
-        fill: what replaces it.
-        output: where the fall is read.
-        ties: how equal units are ordered, as in `morf`.
-        area: the rule, as in `morf`.
-        end: the last point, as in `morf`.
+        steps: L, the number of deletions of each order.
+        units: as in `morf`.
+        fill: as in `morf`.
+        output: as in `morf`.
+        ties: as in `morf`.
+        area: as in `morf`.
+        end: as in `morf`.
 
     Paper: samek2017, li2023.  Differs: the two orders mirror each other, so that ABPC of a negated map is negated.
     Cost per sample: 2 · `steps` forwards per method, all shared with `morf` and `lerf`.
@@ -166,4 +205,4 @@ class ABPC(Removal):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         most, least = (self.outputs(probe, batch, maps, order) for order in self.orders)
-        return self.scores(probe, batch, self.drop(most) - self.drop(least), least - most)
+        return self.scores(probe, batch, self.summarise(most) - self.summarise(least), least - most)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric
-from heatcheck.metrics.curves import RANKED, curve_scores, mirrored, relevance_places, removal_curves
-from heatcheck.metrics.removal import LEAST, MOST
+from heatcheck.metrics.curves import mirrored
+from heatcheck.metrics.removal import LEAST, MOST, RANKED, curve_scores, relevance_places, removal_curves
 from heatcheck.probe.asks import CLEAN, Ask, Shape, removal
 from heatcheck.probe.probe import Probe
 
@@ -28,11 +28,11 @@ PERCENTAGES = (10, 20, 30, 40, 50, 70, 90)
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Road(Metric):
-    r"""How much better does the class survive losing the least relevant pixels than losing the most relevant ones?
+    r"""How much higher is the output without the least relevant pixels than without the most relevant ones?
 
     $\frac12 \cdot \frac1{|P|}\sum_{p \in P} \big[f_t(x^{(p)}_{\mathrm{LeRF}}) - f_t(x^{(p)}_{\mathrm{MoRF}})\big]$,
     where a share p ∈ {.1, .2, .3, .4, .5, .7, .9} is removed and filled in from its surroundings, so that the shape of
-    the hole tells the model little
+    the hole reveals little
 
     Higher is better for every order: `morf` is the mean fall $f_t(x) - f_t(x^{(p)})$, `lerf` the mean rise
     $f_t(x^{(p)}) - f_t(x)$, and `combined` the mean of the two. The stored curve holds the raw outputs
@@ -61,7 +61,7 @@ class Road(Metric):
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Which ends of the map go first."""
+        """The orders of removal."""
         return {"combined": (LEAST, MOST), "morf": (MOST,), "lerf": (LEAST,)}[self.order]
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:

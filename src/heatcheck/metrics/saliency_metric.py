@@ -13,13 +13,13 @@ from torch import Tensor
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs, Scores
-from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.metrics.curves import relevance_places
+from heatcheck.metrics.base import Maps, Metric, metric, no_units_reason, undefined
+from heatcheck.metrics.removal import RANKED, relevance_places
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
 SMALLEST = 0.05
-"""The area below which a box is not rewarded further."""
+"""Smaller boxes count as this share of the picture."""
 _MARGIN = 0.05
 
 
@@ -41,7 +41,7 @@ class SaliencyMetric(Metric):
         share: one q instead of all of them; 0 for all.
         units: what the salient region is made of; pixels.
         box: around the whole region (`tight`), around the connected part of it that holds the most relevant unit
-            (`component`), or without the outermost 5 % of it on every side (`mass`), as one outlier opens a tight box.
+            (`component`), or without the outermost 5 % of it on every side (`mass`), as one outlier widens a tight box.
         ties: how equal units are ordered, as in `morf`.
 
     Paper: dabkowski2017, cohen2025.  Differs: the region is a share of the units, not what exceeds a tuned threshold.
@@ -50,7 +50,7 @@ class SaliencyMetric(Metric):
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "box": ("tight", "component", "mass"),
-        "ties": ("random", "index", "reverse_index"),
+        "ties": RANKED,
     }
 
     steps: int = 10
@@ -68,7 +68,7 @@ class SaliencyMetric(Metric):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Every q."""
+        """The values of q."""
         return (self.share,) if self.share else tuple(k / self.steps for k in range(1, self.steps))
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
@@ -95,10 +95,10 @@ class SaliencyMetric(Metric):
         area = ((edges[:, 1] - edges[:, 0]) * (edges[:, 3] - edges[:, 2])).double() / (h * w)
         s = (area.clamp_min(SMALLEST).log() - logprob).reshape(b, m, k).transpose(0, 1).contiguous()
         there = (units.count > 0).expand(m, b)
-        return undefined(s.mean(-1), there, f"there is no {self.units}", curve=s, share=self.shares)
+        return undefined(s.mean(-1), there, no_units_reason(self.units), curve=s, share=self.shares)
 
     def _counts(self, count: Int[Tensor, " b"]) -> Int[Tensor, "b k"]:
-        """How many units are salient at each q: ⌊q·n⌋, but one at least."""
+        """How many units are salient at each q: ⌊q·n⌋, but at least one."""
         if self.share:
             return (self.share * count[:, None].double()).floor().long().clamp_min(1)
         return (torch.arange(1, self.steps) * count[:, None] // self.steps).clamp_min(1)
@@ -123,20 +123,32 @@ def _pairs(rows: Int[Tensor, " n"], edges: Int[Tensor, "n 4"]) -> list[tuple[int
 
 
 def _ends(touched: Bool[Tensor, "k n"]) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"]]:
-    """The first place that is touched, and the one after the last."""
+    """The first true index of each row, and one past the last.
+
+    >>> _ends(torch.tensor([[False, True, False, True, False]]))
+    (tensor([1]), tensor([4]))
+    """
     n = touched.shape[1]
     first = touched.int().argmax(1)
     return first, n - touched.flip(1).int().argmax(1)
 
 
 def _inner(weight: Int[Tensor, "k n"], margin: float) -> Bool[Tensor, "k n"]:
-    """The places between the outermost `margin` of the weight on both sides."""
+    """The indices with weight, without the outermost `margin` of the weight on either side.
+
+    >>> _inner(torch.tensor([[1, 0, 8, 1]]), 0.1)
+    tensor([[False, False,  True, False]])
+    """
     total = weight.sum(1, keepdim=True)
     before, after = weight.cumsum(1), weight.flip(1).cumsum(1).flip(1)
     return (weight > 0) & (before > margin * total) & (after > margin * total)
 
 
 def _around(region: Bool[Tensor, "h w"], place: Int[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
-    """The part of a region, connected also across corners, that holds the most relevant site."""
+    """The connected part of a region that contains the most relevant site; diagonal neighbours are connected.
+
+    >>> _around(torch.tensor([[True, False, True]]), torch.tensor([[1, 2, 0]]))
+    tensor([[False, False,  True]])
+    """
     parts, _ = ndimage.label(region.numpy(), np.ones((3, 3), dtype=int))
     return torch.from_numpy(parts == parts.flat[int(place.argmin())])

@@ -16,7 +16,7 @@ from heatcheck.probe.probe import Probe
 @metric("sds", family="deletion", better="higher", within=(-1, 1), invariant=("scale", "shift"))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SingleDeletion(Metric):
-    r"""Do the units that matter most to the map matter most to the model, when each is deleted alone?
+    r"""Are the units with the highest relevance those whose deletion lowers the output most?
 
     $r = \mathrm{Spearman}_m\big(\sum_{i \in p_m} A_i,\; f_t(x) - f_t(x^{p_m})\big)$
 
@@ -28,8 +28,7 @@ class SingleDeletion(Metric):
             on texts. Where a side cannot be divided, the pixels left over belong to no cell, as in the paper's code.
         fill: what replaces it.
         output: where the drop is read, whatever output the map explains.
-        nan: `status` reports an undefined score, and means leave it out, as the paper's code does; `zero` counts it as
-            no information.
+        nan: an undefined score has a `status` and is left out of means, as in the paper's code; or it counts as `zero`.
 
     Paper: hesse2024.  Differs: an undefined correlation is a status with its coverage shown, not silently dropped.
     Cost per sample: 1 + units forwards, shared by all methods.
@@ -52,7 +51,7 @@ class SingleDeletion(Metric):
             value[:, i] = spearman(share[:, i, :n], drop[i, :n].expand(len(maps), n))
         if self.nan == "zero":
             value = value.nan_to_num(0.0)
-        return undefined(value, ~value.isnan(), "the map's units, or the drops, are all equal")
+        return undefined(value, ~value.isnan(), "all units have the same attribution, or the same drop")
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         return {CLEAN} | single(self.fill, self.units, shape)

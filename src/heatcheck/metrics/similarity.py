@@ -1,4 +1,4 @@
-"""How alike two maps are, for metrics that ask whether a map changes when it should."""
+"""Similarity of two maps, for metrics that test whether a map changes when it should."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,25 +10,26 @@ from heatcheck.metrics.curves import spearman
 
 SIMILARITIES = ("spearman", "ssim")
 WINDOW = 11
-"""Sites per side of SSIM's Gaussian window, of deviation 1.5."""
+"""Sites per side of SSIM's Gaussian window, of standard deviation 1.5."""
+CONSTANT_MAP = "the map is constant"
 
 
 def check_similarity(how: str, units: Units, shape: tuple[int, int]) -> None:
-    """Raise NotApplicable where maps on these units have no such similarity."""
+    """Raise NotApplicable where this similarity cannot be computed on these units."""
     if how != "ssim":
         return
     sites = shape[0] * shape[1]
     if min(shape) < WINDOW or int(units.count.min()) != sites or units.width != sites:
         raise NotApplicable(
-            f"similarity=ssim looks through windows of {WINDOW} × {WINDOW} sites, and {units.name} units of "
-            f"{shape[0]} × {shape[1]} sites have no room for them; use similarity=spearman"
+            f"similarity=ssim needs pictures with pixels as units, at least as large as its windows of {WINDOW} × "
+            f"{WINDOW}, but got units={units.name} on {shape[0]} × {shape[1]} sites; use similarity=spearman"
         )
 
 
 def similarity(
     how: str, before: Float[Tensor, "m b u"], after: Float[Tensor, "m b u"], units: Units, shape: tuple[int, int]
 ) -> Float[Tensor, "m b"]:
-    """Compare maps of the same samples; a map that has become constant has nothing in common with what it was: 0."""
+    """Similarity of two maps of each sample; 0 where one of them is constant."""
     each = []
     for i, n in enumerate(units.count.tolist()):
         one, two = before[:, i, :n].double(), after[:, i, :n].double()
@@ -37,13 +38,13 @@ def similarity(
 
 
 def varied(values: Float[Tensor, "m b u"], units: Units) -> Bool[Tensor, "m b"]:
-    """Which maps are not the same everywhere."""
+    """Which maps are not constant."""
     each = [(values[:, i, :n] != values[:, i, :1]).any(-1) for i, n in enumerate(units.count.tolist())]
     return torch.stack(each, 1)
 
 
 def _ssim(a: Float[Tensor, "m u"], b: Float[Tensor, "m u"], shape: tuple[int, int]) -> Float[Tensor, " m"]:
-    """Structural similarity (Wang 2004) of maps scaled to [0, 1]; NaN where one side is constant."""
+    """Structural similarity (Wang 2004) of maps scaled to [0, 1]; NaN where one of them is constant."""
     from skimage.metrics import structural_similarity
 
     found = []

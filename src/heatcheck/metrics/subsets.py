@@ -1,4 +1,4 @@
-"""Random sets of units, no two alike, and what deleting them is named in a plan."""
+"""Random sets of units, all different, and their deletions."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -15,18 +15,18 @@ from heatcheck.probe.asks import Ask, Shape, single
 from heatcheck.probe.deletions import Masks
 
 Subset = Callable[[], Bool[Tensor, " n"]]
-"""Which of a sample's units are in the set; made whenever it is looked at."""
-FEW = 8
-"""Sets are listed where there are at most this many times as many as are wanted; else drawn until they differ."""
+"""A function that makes the mask of a set over a sample's units, so that masks need not be kept in memory."""
+LISTED = 8
+"""With fewer than this many times the wanted sets, all are listed and some chosen; else they are drawn one by one."""
 
 
 def subsets(streams: Streams, row: int, n: int, size: int, wanted: int) -> list[Subset]:
-    """Different sets of `size` of a sample's `n` units: `wanted` that its stream draws, or all where there are fewer.
+    """`wanted` different random sets of `size` of a sample's `n` units, or all where there are fewer.
 
-    The draws are the metrics' own, and the same for every map.
+    They depend on the sample and the seed only, so they are the same for every map.
     """
-    total = ways(n, size, FEW * wanted)
-    if total < FEW * wanted:
+    total = subset_count(n, size, LISTED * wanted)
+    if total < LISTED * wanted:
         listed = torch.tensor(list(combinations(range(n), size)), dtype=torch.long)
         order = torch.randperm(total, generator=streams.generator(row, f"metric-subsets {size} of {n}"))
         which = order[:wanted].sort().values if wanted < total else torch.arange(total)
@@ -34,8 +34,12 @@ def subsets(streams: Streams, row: int, n: int, size: int, wanted: int) -> list[
     return list(islice(_different(streams, row, n, size), wanted))
 
 
-def ways(n: int, size: int, limit: int) -> int:
-    """How many sets of `size` of `n` units there are, or `limit` if that is less."""
+def subset_count(n: int, size: int, limit: int) -> int:
+    """How many sets of `size` of `n` units there are, or `limit` if that is less.
+
+    >>> subset_count(5, 2, 100), subset_count(50, 20, 100)
+    (10, 100)
+    """
     found = 1
     for j in range(min(size, n - size)):
         found = found * (n - j) // (j + 1)
@@ -49,7 +53,7 @@ def _different(streams: Streams, row: int, n: int, size: int) -> Iterator[Subset
         rng = streams.generator(row, f"metric-subset {size} {draw}")
         return torch.randperm(n, generator=rng)[:size]
 
-    if size * math.log(n / size) > math.log(1e18):  # a lower bound on the number of sets: draws never meet
+    if size * math.log(n / size) > math.log(1e18):  # more than 1e18 sets: no two draws are equal
         yield from (lambda draw=draw: _members(n, drawn(draw)) for draw in count())
     seen: set[bytes] = set()
     for draw in count():
@@ -65,8 +69,8 @@ def _members(n: int, chosen: Int[Tensor, " k"]) -> Bool[Tensor, " n"]:
     return inside
 
 
-def without(units: Units, sets: Sequence[Sequence[Subset]]) -> Masks:
-    """The question, for every set of every sample, what becomes of the output without it."""
+def deletion_masks(units: Units, sets: Sequence[Sequence[Subset]]) -> Masks:
+    """Masks that delete each set of each sample."""
     each = [(row, subset) for row, own in enumerate(sets) for subset in own]
     rows = torch.tensor([row for row, _ in each], dtype=torch.long)
 
@@ -80,17 +84,21 @@ def without(units: Units, sets: Sequence[Sequence[Subset]]) -> Masks:
     return Masks(rows, keep)
 
 
-def sums(values: Float[Tensor, "m n"], sets: Sequence[Subset]) -> Float[Tensor, "m k"]:
-    """What values per unit add up to over each set, in double precision and in the order of units."""
+def subset_sums(values: Float[Tensor, "m n"], sets: Sequence[Subset]) -> Float[Tensor, "m k"]:
+    """The sum of the values in each set, in double precision and in the order of units.
+
+    >>> subset_sums(torch.tensor([[1.0, 2.0, 4.0]]), [lambda: torch.tensor([True, False, True])]).tolist()
+    [[5.0]]
+    """
     wide = values.double()
     found = [wide.index_select(1, subset().nonzero().flatten()).sum(-1) for subset in sets]
     return torch.stack(found, -1) if found else wide.new_empty(len(wide), 0)
 
 
 def subset_asks(fill: str, units: str, shape: Shape, size: int, wanted: int) -> set[Ask]:
-    """The deletions of `subsets`; sets of one unit, or of all, are the questions that others ask too."""
+    """The deletions of `subsets`, for planning; sets of one unit or of all units are shared with other metrics."""
     n = shape.units(units)
-    number = ways(n, size, wanted)
+    number = subset_count(n, size, wanted)
     if size == n and number:
         return {("full", fill)}
     if size == 1 and number == n:

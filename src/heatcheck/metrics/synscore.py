@@ -1,4 +1,4 @@
-"""Agreement with a known mask."""
+"""Separation of the sites inside a known mask from the others: SynScore."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +10,12 @@ from torch import Tensor
 
 from heatcheck.metrics.base import metric
 from heatcheck.metrics.curves import average_ranks
-from heatcheck.metrics.localisation import Located
+from heatcheck.metrics.localisation import MASK_FACTS, MaskMetric
 
 
-@metric(
-    "synscore",
-    family="reference",
-    better="higher",
-    within=(0, 1),
-    needs=("reference:mask",),
-    invariant=("monotone", "scale", "shift"),
-)
+@metric("synscore", invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SyntheticTruth(Located):
+class SyntheticTruth(MaskMetric):
     r"""How well does the map separate the sites that decide the class from the others?
 
     $\mathrm{AUC}(\mathrm{Syn}(x), A(x, f))$ or $\mathrm{AP}(\mathrm{Syn}(x), A(x, f))$
@@ -42,19 +35,27 @@ class SyntheticTruth(Located):
 
     kind: str = "auc"
 
-    def judge(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+    def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
         return roc_auc(values, inside) if self.kind == "auc" else average_precision(values, inside)
 
 
 def roc_auc(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-    """The chance that a site inside ranks above one outside; equal values count half."""
+    """The probability that a unit inside has a higher value than one outside; ties count half.
+
+    >>> float(roc_auc(torch.tensor([3.0, 1.0, 1.0, 0.0]), torch.tensor([True, True, False, False])))
+    0.875
+    """
     p = int(inside.sum())
     ranks = average_ranks(values)[inside].sum()
     return (ranks - p * (p + 1) / 2) / (p * (len(values) - p))
 
 
 def average_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-    """Precision at each distinct value, weighted by the recall it adds."""
+    """Precision at each distinct value, weighted by the recall that it adds.
+
+    >>> float(average_precision(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([True, False, False, True])))
+    0.75
+    """
     ordered, order = values.sort(descending=True)
     hits = inside[order].double().cumsum(0)
     ends = torch.nonzero(torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])).flatten()
