@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from heatcheck import stats
+
 SCORES = {
     "run": pl.String,
     "model": pl.String,
@@ -143,6 +145,9 @@ class FakeResult:
 
     def scores(self):
         return self._scores
+
+    def leaderboard(self):
+        return stats.leaderboard(self._scores, stats.Facts.of(self.facts))
 
     def samples(self):
         return self._samples

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heatcheck.report.exhibits import Exhibits, overlay, picture, robust, text
+from heatcheck.report.exhibits import RENDERERS, Exhibits, overlay, picture, render_exhibit, robust, text
 
 GREY = np.full((40, 60, 3), 120, dtype=np.uint8)
 
@@ -117,3 +117,18 @@ def test_red_beside_blue_is_never_purple():
     lean = wide[:, 0] - wide[:, 2]
     assert (lean[2::4] > 40).all() and (lean[0::4] < -40).all()
     assert np.ptp(pixels(overlay(flat, stripes(1), 48)), axis=-1).max() < 25  # cancels within a block
+
+
+def test_each_kind_of_display_has_a_renderer(monkeypatch):
+    image = {"kind": "image", "rgb": GREY}
+    words = {"kind": "text", "tokens": ["a", "b"], "special": [False, False]}
+    heat = np.array([1.0, -1.0])
+    assert render_exhibit(image, None, 32) == picture(GREY, 32)
+    assert render_exhibit(image, heat.reshape(1, 2), 32) == overlay(GREY, heat.reshape(1, 2), 32)
+    assert render_exhibit(image, heat, 32) is None  # a map of another shape than the picture's
+    assert render_exhibit(words, heat, 32) == text(["a", "b"], [False, False], heat)
+    sound = {"kind": "sound", "wave": [0.0]}
+    with pytest.raises(ValueError, match="no renderer for samples of kind 'sound' \\(known: image, text\\)"):
+        render_exhibit(sound, None, 32)
+    monkeypatch.setitem(RENDERERS, "sound", lambda display, _heat, _edge: {"kind": "sound", "wave": display["wave"]})
+    assert render_exhibit(sound, None, 32) == {"kind": "sound", "wave": [0.0]}

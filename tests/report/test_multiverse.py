@@ -10,7 +10,7 @@ import pytest
 from heatcheck.api.expansion import expand
 from heatcheck.report import render
 from heatcheck.report.multiverse import grouped, multiverse_view, percent, verdict
-from heatcheck.report.view import build
+from heatcheck.report.page import page_view
 from heatcheck.stats import Facts, Rankings, Universe, rankings, universes_of
 
 FACTORS = {"fill": ["zero", "blur"], "steps": [4, 8], "sign": ["signed", "abs"]}
@@ -65,7 +65,7 @@ def page(source):
 
 
 def test_the_page_shows_every_ranking(source, page):
-    view = build(source).cases[0].multiverse
+    view = page_view(source).cases[0].multiverse
     assert view.count == 8 and view.w and len(view.labels) == 8
     assert {r.method.name for r in view.rows} == {"saliency", "deep_lift", "grad_cam"}
     drawn = page[page.index('id="multiverse"') : page.index('id="answer"')]
@@ -76,16 +76,16 @@ def test_the_page_shows_every_ranking(source, page):
     assert view.chance[:2] == ("4", "4") and len(view.chance[2]) == 8  # behind all three methods
 
 
-def test_what_moves_the_ranking_comes_first(source):
-    fill, *rest = build(source).cases[0].multiverse.factors
+def test_the_factor_that_changes_the_ranking_most_comes_first(source):
+    fill, *rest = page_view(source).cases[0].multiverse.factors
     assert (fill.name, fill.bar, fill.tau) == ("fill", 100.0, "−1.00") and fill.swapped == "100 %"
     assert all(f.swapped == "0 %" and f.bar == 0 for f in rest)
     assert [level.w for level in fill.levels] == ["1.00", "1.00"]
     assert sorted(at for level in fill.levels for at in level.at) == list(range(8))
 
 
-def test_columns_that_rank_alike_stand_together(source):
-    labels = build(source).cases[0].multiverse.labels
+def test_similar_rankings_are_neighbours(source):
+    labels = page_view(source).cases[0].multiverse.labels
     fills = ["blur" in label for label in labels]
     assert fills in ([False] * 4 + [True] * 4, [True] * 4 + [False] * 4)
 
@@ -112,7 +112,7 @@ def test_the_same_run_gives_the_same_bytes(source, page):
 # -- words -------------------------------------------------------------------------------------------------------
 
 
-def said(long, means, n=8, noise=0.0):
+def verdict_of(long, means, n=8, noise=0.0):
     rng = np.random.default_rng(0)
     frames = [
         long({**{m: v + noise * rng.normal(size=n) for m, v in row.items()}, "random": np.zeros(n)}, metric=f"m{u}")
@@ -140,26 +140,26 @@ def long():
     return table
 
 
-def test_the_verdict_is_in_plain_words(long):
-    firm = said(long, [{"a": 3, "b": 2, "c": 1}] * 3)
+def test_the_verdict_in_words(long):
+    firm = verdict_of(long, [{"a": 3, "b": 2, "c": 1}] * 3)
     assert "hardly depends" in firm and "over 3 universes, Kendall's W of 3 methods is 1.00" in firm
-    assert "a comes first in all of them." in firm and "No single choice turns any pair" in firm
-    torn = said(long, [{"a": 3, "b": 2, "c": 1}, {"a": 1, "b": 2, "c": 3}], noise=0.1)
-    assert "No single ranking survives" in torn and "1 other comes first elsewhere" in torn
-    assert "What moves it most is the fill: changing that alone turns round 100 % of the pairs" in torn
-    assert "3 pairs are significantly ordered one way here and the other way there" in torn
+    assert "a comes first in all of them." in firm and "No single choice changes the order of any two methods." in firm
+    torn = verdict_of(long, [{"a": 3, "b": 2, "c": 1}, {"a": 1, "b": 2, "c": 3}], noise=0.1)
+    assert "There is no stable ranking" in torn and "1 other method comes first in others." in torn
+    assert "The fill matters most: changing it alone reverses 100 % of the pairs of methods." in torn
+    assert "in 3 pairs, either method is significantly better in some universe." in torn
 
 
 @pytest.mark.parametrize(
     ("low", "w", "high", "claim"),
     [
         (0.92, 0.95, 1.0, "hardly depends"),
-        (0.75, 0.95, 1.0, "holds in broad outline"),
-        (0.25, 0.81, 0.81, "Whether the ranking holds, 6 samples cannot settle: over"),
-        (0.3, 0.55, 0.72, "Whether the ranking holds, 6 samples cannot settle: over"),
-        (0.3, 0.45, 0.6, "moves a lot"),
-        (0.1, 0.2, 0.4, "No single ranking survives"),
-        (None, 1.0, None, "Whether the ranking holds, 6 samples cannot settle: over"),
+        (0.75, 0.95, 1.0, "is mostly stable"),
+        (0.25, 0.81, 0.81, "6 samples are too few to say whether the ranking is stable: over"),
+        (0.3, 0.55, 0.72, "6 samples are too few to say whether the ranking is stable: over"),
+        (0.3, 0.45, 0.6, "depends strongly"),
+        (0.1, 0.2, 0.4, "There is no stable ranking"),
+        (None, 1.0, None, "6 samples are too few to say whether the ranking is stable: over"),
     ],
 )
 def test_the_verdict_claims_no_more_than_the_interval(source, low, w, high, claim):
@@ -176,24 +176,24 @@ def case_of(source):
 @pytest.mark.parametrize(
     ("swapped", "words"),
     [
-        ({"fill": 0.171, "units": 0.169}, "It moves equally with the fill and the units: changing one of them alone turns round 17 % of the pairs of methods. "),
-        ({"fill": 0.3, "units": 0.3, "sign": 0.1}, "What moves it most are the fill and the units: changing one of them alone turns round 30 % of the pairs of methods; the sign least, 10 %. "),
-        ({"fill": 0.3, "units": 0, "sign": 0}, "What moves it most is the fill: changing that alone turns round 30 % of the pairs of methods; the units and the sign least, 0 %. "),
-        ({"fill": 0.3}, "What moves it most is the fill: changing that alone turns round 30 % of the pairs of methods. "),
-        ({"fill": 0, "units": 0}, "No single choice turns any pair of methods round. "),
+        ({"fill": 0.171, "units": 0.169}, "The fill and the units matter equally: changing one of them alone reverses 17 % of the pairs of methods. "),
+        ({"fill": 0.3, "units": 0.3, "sign": 0.1}, "The fill and the units matter most: changing one of them alone reverses 30 % of the pairs of methods; the sign matters least (10 %). "),
+        ({"fill": 0.3, "units": 0, "sign": 0}, "The fill matters most: changing it alone reverses 30 % of the pairs of methods; the units and the sign matter least (0 %). "),
+        ({"fill": 0.3}, "The fill matters most: changing it alone reverses 30 % of the pairs of methods. "),
+        ({"fill": 0, "units": 0}, "No single choice changes the order of any two methods. "),
     ],
 )  # fmt: skip
-def test_what_moves_it_alike_is_told_as_alike(source, monkeypatch, swapped, words):
+def test_factors_that_matter_equally_are_named_together(source, monkeypatch, swapped, words):
     monkeypatch.setattr(Rankings, "by_factor", lambda _: [{"factor": f, "swapped": s} for f, s in swapped.items()])
     assert words in "".join(part.text for part in verdict(case_of(source)))
 
 
 def test_the_verdict_says_what_it_cannot_say(long):
-    assert "fewer than two universes" in said(long, [{"a": 2, "b": 1}])
-    assert "all methods tie" in said(long, [{"a": 1, "b": 1}] * 2)
-    few = said(long, [{"a": 2, "b": 1}] * 2, n=3)
-    assert few.startswith("Whether the ranking holds, 3 samples cannot settle: over 2 universes")
-    assert "With 3 samples no method can be told from random" in few
+    assert "fewer than two universes" in verdict_of(long, [{"a": 2, "b": 1}])
+    assert "all methods tie" in verdict_of(long, [{"a": 1, "b": 1}] * 2)
+    few = verdict_of(long, [{"a": 2, "b": 1}] * 2, n=3)
+    assert few.startswith("3 samples are too few to say whether the ranking is stable: over 2 universes")
+    assert "With 3 samples, no method can be significantly better than random; use more." in few
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_almost_all_is_not_all(share, text):
     assert percent(share) == text
 
 
-def test_reasons_are_told_once():
+def test_each_reason_is_listed_once():
     left = [("a", "the same as b"), ("c", "no units"), ("d", "the same as e")]
-    assert grouped(left) == (("asks the same as another universe", ("a", "d")), ("no units", ("c",)))
+    assert grouped(left) == (("the same as another universe", ("a", "d")), ("no units", ("c",)))
 
 
 def test_nothing_ranked_is_a_page_all_the_same(fake):
@@ -213,6 +213,6 @@ def test_nothing_ranked_is_a_page_all_the_same(fake):
     status = pl.lit("failed: boom").alias("status")
     empty._scores = empty._scores.with_columns(pl.lit(None, dtype=pl.Float64).alias("score"), status)
     page = render(empty)
-    assert "No agreement can be measured" in page and "failed: boom" in page
+    assert "Agreement cannot be measured" in page and "failed: boom" in page
     (case,) = rankings(empty._scores, Facts(dict.fromkeys({u["metric"] for u in empty.facts["multiverse"]["universes"]}, True)), [])  # fmt: skip
     assert multiverse_view(case, "morf", [], []).rows == ()

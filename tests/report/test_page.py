@@ -107,23 +107,23 @@ def test_the_policy_allows_exactly_our_script_and_style(page):
 
 
 def test_the_answer_says_what_the_numbers_say(fake):
-    def settle(row):
+    def merit(row):
         return {"grad_cam": 0.8, "rise": 0.5, "occlusion": 0.9, "bad": 0.0, "random": 0.0}.get(
             row.partition("(")[0], 0.1
         )
 
     run = small(fake, metrics=("sds",), n=20, spoil=False)
     jitter = pl.col("sample").rank("dense").cast(pl.Float64) % 7 / 1000
-    level = pl.col("method").map_elements(settle, return_dtype=pl.Float64)
+    level = pl.col("method").map_elements(merit, return_dtype=pl.Float64)
     swap = pl.when(pl.col("method") == "bad").then(-jitter).otherwise(jitter)
     run._scores = run._scores.with_columns(score=level + swap)
     answer = re.sub(r"\s+", "", Page(render(run)).sections["answer"])
-    for said in (
+    for expected in (
         "grad_cam has the best mean rank, 1.00 over 1 metric. No metric finds bad better than a random map.",
-        "Best grad_cam Not distinguishable from it none: it stands alone",
-        "Not better than random bad Worse than random bad Circular, unranked occlusion(units=grid(4))",
+        "Best grad_cam Not distinguishable from it none: all others are significantly worse",
+        "Not better than random bad Worse than random bad Circular, not ranked occlusion(units=grid(4))",
     ):
-        assert said.replace(" ", "") in answer, said
+        assert expected.replace(" ", "") in answer, expected
 
 
 def levels(run, known):
@@ -138,7 +138,7 @@ def levels(run, known):
 def answer_of(run):
     """Whether the answer says something, blanks aside."""
     answer = re.sub(r"\s+", "", Page(render(run)).sections["answer"])
-    return lambda said: said.replace(" ", "") in answer
+    return lambda text: text.replace(" ", "") in answer
 
 
 def test_ties_are_called_ties(fake):
@@ -146,9 +146,11 @@ def test_ties_are_called_ties(fake):
     known = {("sds", "grad_cam"): 0.8, ("sds", "rise"): 0.5, ("morf", "bad"): 0.9, ("morf", "occlusion"): 0.9}
     says = answer_of(levels(small(fake, spoil=False, n=12), known))
     assert says("comes first in 1 of them and shares first place in 1.")
-    assert says("Best, tied grad_cam rise(masks=9) Not distinguishable from them no other: these 2 tie")
+    assert says(
+        "Best, tied grad_cam rise(masks=9) Not distinguishable from them no others: these 2 share the best rank"
+    )
     says = answer_of(levels(small(fake, spoil=False, n=12), {k: v for k, v in known.items() if k[0] == "morf"}))
-    assert says("and shares first place in 2 of them.") and not says("stands alone")
+    assert says("and shares first place in 2 of them.") and not says("all others are significantly worse")
 
 
 def test_worse_than_random_is_said_only_where_it_is_so(fake):
@@ -164,8 +166,8 @@ def test_worse_than_random_is_said_only_where_it_is_so(fake):
 @pytest.mark.parametrize(("n", "least"), [(2, "1"), (3, "0.5"), (6, "0.062"), (7, "")])
 def test_too_few_samples_are_called_too_few(fake, n, least):
     says = answer_of(small(fake, spoil=False, n=n))  # four methods are tested: 4 / 2ⁿ is the smallest p-value
-    assert says(f"With {n} samples no method can be told from random") == bool(least)
-    assert says(f"the smallest p-value that the test could give is {least}, above") or not least
+    assert says(f"With {n} samples, no method can be significantly better than random") == bool(least)
+    assert says(f"the smallest p-value that the test can give is {least}, above") or not least
     assert not least or not says("No metric finds")
 
 
@@ -176,7 +178,7 @@ def test_form_and_sanity_do_not_count_in_the_mean_rank(fake, families):
         metric["family"] = family
     says = answer_of(run)
     assert says("grad_cam has the best mean rank, 1.00 over 1 metric.") == ("deletion" in families)
-    assert says("The mean rank leaves out morf: it asks") == ("deletion" in families)
+    assert says("The mean rank does not include morf: it does not measure faithfulness") == ("deletion" in families)
 
 
 def test_the_names_of_metrics_break_after_underscores(fake):
@@ -187,7 +189,7 @@ def test_the_names_of_metrics_break_after_underscores(fake):
 
 def test_a_circular_score_is_shown_and_not_ranked(page):
     board = page.sections["metrics"]
-    assert "circular" in board and "the very questions that this metric asks" in board
+    assert "circular" in board and "the same queries to the model as this metric" in board
     assert "◌" in page.sections["overview"]
 
 

@@ -91,7 +91,7 @@ def test_a_partial_mean_is_starred(fake):
         score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("failed: x")).otherwise("status")
     )
     text = printed(leaderboard(run))
-    assert "*" in line(text, "grad_cam") and "* mean over a part of the samples" in text
+    assert "*" in line(text, "grad_cam") and "* mean over part of the samples" in text
 
 
 LONG = {
@@ -133,7 +133,7 @@ def test_a_mean_rank_over_a_part_of_the_metrics_says_so(fake, width):
 @pytest.mark.parametrize(("n", "samples"), [(1, "1 sample"), (3, "3 samples")])
 def test_few_samples_are_no_finding(fake, n, samples):
     text = printed(leaderboard(small(fake, n=n, spoil=False)))
-    assert text.count(f"With {samples} no method can be told from random; take more.") == 1
+    assert text.count(f"With {samples}, no method can be significantly better than random; use more.") == 1
     assert "not better than random" not in text
 
 
@@ -144,5 +144,14 @@ def test_only_the_metric_with_few_scores_has_too_few(fake):
         score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("undefined: x")).otherwise("status")
     )
     text = printed(leaderboard(run))
-    assert "no method can be told from random under morf; take more." in text
+    assert "no method can be significantly better than random under morf; use more." in text
     assert "not better than random under sds: bad" in text
+
+
+def test_samples_that_random_has_no_score_for_do_not_count(fake):
+    run = small(fake, spoil=False, metrics=("sds",))
+    gone = (pl.col("method") == "random") & ~pl.col("sample").str.contains("#[012]$")
+    run._scores = run.scores().with_columns(
+        score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("undefined: x")).otherwise("status")
+    )
+    assert "With 3 samples, no method can be significantly better than random; use more." in printed(leaderboard(run))

@@ -10,6 +10,23 @@ from scipy import stats as oracle
 
 from heatcheck.stats import Facts, agreement, concordance, kendall_tau, kendall_w, leaderboard, spearman
 
+MUTANTS = (
+    (
+        "stats/agreement.py",
+        "np.count_nonzero(dx)) * float(np.count_nonzero(dy))",
+        "np.count_nonzero(dx)) * float(np.count_nonzero(dx))",
+        "test_correlations_agree_with_scipy",
+    ),
+    (
+        "stats/agreement.py",
+        "np.sqrt(np.sum(dx**2) * np.sum(dy**2))",
+        "np.sum(dx**2)",
+        "test_correlations_agree_with_scipy",
+    ),
+    ("stats/agreement.py", "12 * np.sum(", "6 * np.sum(", "test_w_known_answers"),
+    ("stats/agreement.py", "t**3 - t", "t**2 - t", "test_w_follows_from_friedmans_statistic"),
+    ("stats/agreement.py", 'setting["tau"].mean()', 'setting["tau"].max()', "test_concordance_over_all_metrics"),
+)
 pairs = hnp.arrays(float, st.tuples(st.just(2), st.integers(2, 10)), elements=st.integers(0, 5))
 tables = hnp.arrays(float, st.tuples(st.integers(2, 6), st.integers(2, 8)), elements=st.integers(0, 4))
 

@@ -6,7 +6,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from heatcheck.stats import bca, bootstrap_indices, intervals, resampled_means
+from heatcheck.stats import bca, bootstrap_indices, intervals, mean_band, resampled_means
+
+MUTANTS = (
+    (
+        "stats/intervals.py",
+        "np.divide(total, count, out",
+        "np.divide(total, n, out",
+        "test_resampled_means_are_nan_means_over_the_shared_indices",
+    ),
+    ("stats/intervals.py", "6 * np.sum(d**2) ** 1.5", "3 * np.sum(d**2) ** 1.5", "test_bca_agrees_with_scipy"),
+    (
+        "stats/intervals.py",
+        "bias + z / (1 - acceleration * z)",
+        "bias + z / (1 + acceleration * z)",
+        "test_bca_leans_towards_the_long_tail",
+    ),
+    ("stats/intervals.py", "for t in bias + z /", "for t in z /", "test_bca_corrects_the_bias_twice"),
+    (
+        "stats/intervals.py",
+        "np.array([(1 - level) / 2, (1 + level) / 2])",
+        "np.array([1 - level, level])",
+        "test_one_sided_resamples_fall_back_to_percentiles",
+    ),
+    (
+        "stats/intervals.py",
+        "[(1 - level) / 2, (1 + level) / 2], axis=0",
+        "[1 - level, level], axis=0",
+        "test_the_band_is_pointwise_percentiles",
+    ),
+)
 
 
 def draws(seed, *shape):
@@ -123,3 +152,19 @@ def test_covers_the_true_mean_about_as_often_as_promised():
         low, high = bca(x, resampled_means(x[None], 300, seed)[0])
         hits += low <= 0 <= high
     assert 0.90 <= hits / 300 <= 0.98
+
+
+def test_bca_corrects_the_bias_twice():
+    # Symmetric data have no acceleration; 30 % of the resampled means lie below the mean: z0 = Φ⁻¹(0.3).
+    x, means = np.array([-1.0, 0.0, 1.0]), np.linspace(-0.3, 0.7, 100_001)
+    z0 = oracle.norm.ppf(0.3)
+    expected = oracle.norm.cdf(2 * z0 + oracle.norm.ppf([0.025, 0.975])) - 0.3
+    assert bca(x, means) == pytest.approx(tuple(expected), abs=1e-3)
+
+
+def test_the_band_is_pointwise_percentiles():
+    x = draws(0, 20, 3)
+    index = bootstrap_indices(20, 500, 4)
+    slow = [np.quantile([x[i, k].mean() for i in index], [0.05, 0.95]) for k in range(3)]
+    np.testing.assert_allclose(mean_band(x, seed=4, resamples=500, level=0.9), np.transpose(slow))
+    assert mean_band(x[:1]) is None

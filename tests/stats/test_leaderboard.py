@@ -19,7 +19,6 @@ from heatcheck.stats import (
     holm,
     leaderboard,
     not_better_than_random,
-    outside_mean_rank,
     overall,
     separation,
     sign_flip,
@@ -28,6 +27,52 @@ from heatcheck.stats import (
 CONTROLS = frozenset({"random", "sobel", "oracle"})
 UP = Facts({"sds": True, "abpc": True}, controls=CONTROLS)
 DOWN = Facts({"sds": False}, controls=CONTROLS)
+MUTANTS = (
+    (
+        "stats/leaderboard.py",
+        "rank_of(rounded(group.sign * group.means[ranked], scale))",
+        "rank_of(rounded(group.means[ranked], scale))",
+        "test_lower_is_better_turns_the_board",
+    ),
+    (
+        "stats/leaderboard.py",
+        "rank_of(rounded(group.sign * group.means[ranked], scale))",
+        "rank_of(group.sign * group.means[ranked])",
+        "test_rounding_is_no_reason_to_rank",
+    ),
+    (
+        "stats/leaderboard.py",
+        "for family in (control, ~control)",
+        "for family in (control | ~control,)",
+        "test_random_p_is_holm_over_the_methods_and_apart_for_controls",
+    ),
+    (
+        "stats/leaderboard.py",
+        "sign_flip(-differences[behind]",
+        "sign_flip(differences[behind]",
+        "test_the_test_is_one_sided",
+    ),
+    ("stats/leaderboard.py", "len(ranked) < 2 or metric", "len(ranked) < 1 or metric", "test_overall_known_answer"),
+    (
+        "stats/leaderboard.py",
+        'facts.sign(metric) * np.array([entry["mean"]',
+        'np.array([entry["mean"]',
+        "test_overall_known_answer",
+    ),
+    ("stats/leaderboard.py", "first and tied", "tied", "test_overall_tells_sole_from_shared_first_places"),
+    (
+        "stats/table.py",
+        "elif k / self.n < coverage_floor",
+        "elif k / self.n <= coverage_floor",
+        "test_the_floor_itself_is_enough",
+    ),
+    (
+        "stats/table.py",
+        "(rows > 0) & (n_good == rows)",
+        "(rows > 0) & (n_good > 0)",
+        "test_several_rows_of_a_sample_count_once",
+    ),
+)
 
 
 def board(table, facts=UP, **options):
@@ -422,9 +467,9 @@ def test_overall_of_a_tie(long):
 
 
 def test_overall_tells_sole_from_shared_first_places(long):
-    scores = pl.concat([long({"a": [2, 2], "b": [2, 2]}), long({"a": [2, 2], "b": [1, 1]}, metric="abpc")])
-    table = overall(board(scores), UP)
-    assert table.select("method", "wins", "shared").rows() == [("a", 2, 1), ("b", 1, 1)]
+    one, two = {"a": [2, 2], "b": [2, 2], "c": [1, 1]}, {"a": [2, 2], "b": [1, 1], "c": [0, 0]}
+    table = overall(board(pl.concat([long(one), long(two, metric="abpc")])), UP)
+    assert table.select("method", "wins", "shared").rows() == [("a", 2, 1), ("b", 1, 1), ("c", 0, 0)]
 
 
 def test_metrics_apart_are_ranked_and_do_not_count_in_the_mean_rank(long):
@@ -432,14 +477,6 @@ def test_metrics_apart_are_ranked_and_do_not_count_in_the_mean_rank(long):
     assert row(table, "b", "abpc")["rank"] == 1
     got = overall(table, Facts({"sds": True, "abpc": True}, CONTROLS, outside_mean_rank=frozenset({"abpc"})))
     assert got.select("method", "mean_rank", "wins", "metrics", "of").rows() == [("a", 1, 1, 1, 1), ("b", 2, 0, 1, 1)]
-
-
-def test_form_and_sanity_are_apart_where_another_metric_ranks():
-    families = {"sds": "deletion", "sparseness": "form", "mprt": "sanity", "old": None}
-    assert outside_mean_rank(families) == {"sparseness", "mprt"}
-    assert outside_mean_rank({"sparseness": "form", "mprt": "sanity"}) == frozenset()
-    assert outside_mean_rank({"sparseness": "form", "part": "deletion"}, frozenset({"part"})) == frozenset()
-    assert outside_mean_rank({}) == frozenset()
 
 
 # The house ----------------------------------------------------------------------------------------

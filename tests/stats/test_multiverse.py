@@ -9,8 +9,65 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from heatcheck.stats import Facts, Universe, concordance_of, kendall_w, rank_of, rankings
+from heatcheck.stats import Facts, Universe, kendall_w, rank_of, rankings, resampled_kendall_w, resampled_means
 
+MUTANTS = (
+    (
+        "stats/multiverse.py",
+        "deviations = ranks - (n + 1) / 2",
+        "deviations = ranks - n / 2",
+        "test_without_ties_w_is_the_textbook_formula",
+    ),
+    ("stats/multiverse.py", "(both - ahead - behind) / 2", "(both - ahead - behind)", "test_a_tie_is_half_a_win"),
+    (
+        "stats/multiverse.py",
+        "np.mean(dx * dy < 0)",
+        "np.mean(dx * dy > 0)",
+        "test_the_factor_that_turns_the_ranking_is_found",
+    ),
+    (
+        "stats/multiverse.py",
+        "if self.wins[a, b] >= ROBUST",
+        "if self.wins[a, b] <= ROBUST",
+        "test_a_method_that_wins_everywhere_ranks_before_in_every_summary",
+    ),
+    (
+        "stats/multiverse.py",
+        "out[b, a] = -out[a, b]",
+        "out[b, a] = out[a, b]",
+        "test_significance_does_not_depend_on_the_order_of_names",
+    ),
+    (
+        "stats/multiverse.py",
+        ".mean() >= 0 for d",
+        ".mean() <= 0 for d",
+        "test_random_ranks_below_the_methods_it_ties_with",
+    ),
+    (
+        "stats/multiverse.py",
+        "np.isnan(p), np.nan, p <= 1 - level",
+        "np.isnan(p), np.nan, p > 1 - level",
+        "test_controls_are_not_ranked",
+    ),
+    (
+        "stats/multiverse.py",
+        "np.quantile(values, [(1 - level) / 2, (1 + level) / 2])",
+        "np.quantile(values, [1 - level, level])",
+        "test_the_interval_is_percentiles_of_w_over_resamples",
+    ),
+    (
+        "stats/multiverse.py",
+        "component if component[0] <= 0 else -component",
+        "-component if component[0] <= 0 else component",
+        "test_universes_with_similar_rankings_are_neighbours",
+    ),
+    (
+        "stats/multiverse.py",
+        "universe.methods.get(name, name)",
+        "name",
+        "test_a_method_can_have_another_label_in_a_universe",
+    ),
+)
 tables = hnp.arrays(
     float, st.tuples(st.integers(2, 6), st.integers(2, 7), st.integers(1, 4)), elements=st.integers(0, 4)
 )
@@ -34,7 +91,7 @@ def slow_w(ranks):
 @given(tables)
 def test_w_agrees_with_the_slow_loop_in_every_case(values):
     ranks = np.stack([rank_of(case) for case in values])
-    found = concordance_of(ranks)
+    found = resampled_kendall_w(ranks)
     for k in range(values.shape[2]):
         expected = slow_w(ranks[:, :, k])
         assert found[k] == pytest.approx(expected, abs=1e-12, nan_ok=True)
@@ -47,11 +104,13 @@ def test_without_ties_w_is_the_textbook_formula(orders):
     m, n = ranks.shape
     sums = ranks.sum(axis=0)
     s = np.sum((sums - sums.mean()) ** 2)
-    assert concordance_of(ranks[:, :, None])[0] == pytest.approx(12 * s / (m**2 * (n**3 - n)))
+    assert resampled_kendall_w(ranks[:, :, None])[0] == pytest.approx(12 * s / (m**2 * (n**3 - n)))
 
 
 def test_a_missing_rank_has_no_w():
-    assert np.isnan(concordance_of(np.array([[[1.0, np.nan], [2.0, 1.0]], [[1.0, 1.0], [2.0, 2.0]]]))).tolist() == [
+    assert np.isnan(
+        resampled_kendall_w(np.array([[[1.0, np.nan], [2.0, 1.0]], [[1.0, 1.0], [2.0, 2.0]]]))
+    ).tolist() == [
         False,
         True,
     ]
@@ -62,7 +121,7 @@ def test_a_missing_rank_has_no_w():
 N = 16
 
 
-def verse(long, means, levels=None, *, noise=0.0, n=None, lower=(), seed=0, random=0.0, twins=None):
+def verse(long, means, levels=None, *, noise=0.0, n=None, lower=(), seed=0, random=0.0, variants=None):
     """Rankings where `means[u][method]` is a method's mean in universe u; a random control has mean `random`."""
     rng = np.random.default_rng(seed)
     n = n or (N if noise else 2)
@@ -74,7 +133,7 @@ def verse(long, means, levels=None, *, noise=0.0, n=None, lower=(), seed=0, rand
             rows["random"] = sign * (random + noise * rng.normal(size=n))
         frames.append(long(rows, metric=f"m{u}"))
         own = levels[u] if levels else {"way": str(u)}
-        universes.append(Universe(f"u{u}", f"m{u}", own, (twins or {}).get(own.get("sign"), {})))
+        universes.append(Universe(f"u{u}", f"m{u}", own, (variants or {}).get(own.get("sign"), {})))
     facts = Facts({f"m{u}": u not in lower for u in range(len(means))}, controls=frozenset({"random", "sobel"}))
     (found,) = rankings(pl.concat(frames), facts, universes, resamples=200 if noise else 5)
     return found
@@ -122,7 +181,7 @@ def test_names_do_not_matter(long, merit, shuffle):
 
 @settings(max_examples=15)
 @given(merit=merits)
-def test_turning_every_universe_round_turns_every_rank_round(long, merit):
+def test_reversing_every_universe_reverses_every_rank(long, merit):
     one, two = verse(long, [named(row) for row in merit]), verse(long, [named(-row) for row in merit])
     assert one.w == two.w or one.w == pytest.approx(two.w)
     n = merit.shape[1]
@@ -133,7 +192,7 @@ def test_turning_every_universe_round_turns_every_rank_round(long, merit):
 
 @settings(max_examples=15)
 @given(merit=merits)
-def test_who_wins_everywhere_stands_before_in_everything(long, merit):
+def test_a_method_that_wins_everywhere_ranks_before_in_every_summary(long, merit):
     merit = merit.copy()
     merit[:, 0] = merit[:, 1] + 1
     found = verse(long, [named(row) for row in merit])
@@ -167,7 +226,7 @@ def test_the_factor_that_turns_the_ranking_is_found(long):
 
 @settings(max_examples=15)
 @given(orders=st.lists(st.permutations(range(4)), min_size=6, max_size=6))
-def test_what_a_factor_moves_agrees_with_counting(long, orders):
+def test_pairs_reversed_by_a_factor_agree_with_counting(long, orders):
     levels = [{"fill": f, "steps": s} for f in FILLS for s in STEPS]
     found = verse(long, [named([float(v) for v in row]) for row in orders], levels)
     for row in found.by_factor():
@@ -182,22 +241,22 @@ def test_what_a_factor_moves_agrees_with_counting(long, orders):
         assert row["pairs"] == len(shares)
 
 
-def test_a_factor_of_one_level_moves_nothing_and_is_not_told(long):
+def test_a_factor_of_one_level_is_left_out(long):
     assert (
         verse(long, [named([2, 1])] * 2, [{"fill": "zero", "way": str(u)} for u in range(2)]).by_factor()[0]["factor"]
         == "way"
     )
 
 
-def test_a_method_wears_another_label_where_the_universe_says_so(long):
+def test_a_method_can_have_another_label_in_a_universe(long):
     means = [{"a": 1, "b": 2, "a · abs": 3}] * 2
     levels = [{"sign": "signed"}, {"sign": "abs"}]
-    found = verse(long, means, levels, twins={"abs": {"a": "a · abs"}})
+    found = verse(long, means, levels, variants={"abs": {"a": "a · abs"}})
     assert set(found.methods) == {"a", "b"}
     assert {m: found.ranks[:, i].tolist() for i, m in enumerate(found.methods)} == {"a": [2, 1], "b": [1, 2]}
 
 
-def test_controls_stand_beside_the_ranking(long):
+def test_controls_are_not_ranked(long):
     means = [{"good": 2.0, "bad": -1.0, "sobel": 9.0}] * 2
     found = verse(long, means, noise=0.1)
     assert set(found.methods) == {"good", "bad"}
@@ -214,7 +273,7 @@ def test_without_random_nothing_is_tested(long):
     assert all(r["not_better_than_random"] is None for r in found.by_method())
 
 
-def test_a_pair_that_is_significantly_reversed_is_told(long):
+def test_a_significantly_reversed_pair_is_marked(long):
     found = verse(long, [named([2, 1, 0]), named([1, 2, 0])], noise=0.1)
     turned = [(p["a"], p["b"], p["significant"], p["against"]) for p in found.by_pair() if p["reversed"]]
     assert turned == [("method0", "method1", 1, 1)]
@@ -270,7 +329,7 @@ def test_the_interval_is_of_samples_and_repeatable(long):
     assert narrow.high - narrow.low < wide.high - wide.low
 
 
-def test_alike_universes_stand_side_by_side(long):
+def test_universes_with_similar_rankings_are_neighbours(long):
     means = [named(row) for row in ([3, 2, 1], [1, 2, 3], [3, 2, 1], [1, 2, 3], [2, 3, 1])]
     order = verse(long, means).arranged()
     assert sorted(order) == list(range(5)) and order[0] == 0
@@ -291,3 +350,37 @@ def test_too_few_samples_are_noticed(long, n, few):
     found = verse(long, [named([9, 8, 7])] * 2, noise=0.01, n=n)
     assert found.too_few() is few
     assert np.nanmax(found.better) == (0 if few else 1)
+
+
+def test_a_tie_is_half_a_win(long):
+    found = verse(long, [named([2, 1]), named([1, 1])])
+    assert found.wins.tolist() == [[0.5, 0.75], [0.25, 0.5]]
+
+
+def test_a_tie_is_not_a_reversed_pair(long):
+    (factor,) = verse(long, [named([2, 1, 0]), named([1, 1, 0])]).by_factor()
+    assert factor["swapped"] == 0
+
+
+def test_significance_does_not_depend_on_the_order_of_names(long):
+    for better, worse in (("a", "z"), ("z", "a")):
+        (pair,) = verse(long, [{better: 2.0, worse: 1.0}] * 2, noise=0.1).by_pair()
+        assert (pair["a"], pair["significant"], pair["against"]) == (better, 2, 0)
+
+
+def test_random_ranks_below_the_methods_it_ties_with(long):
+    found = verse(long, [{"a": 2.0, "b": 1.0, "c": 0.0, "d": -1.0}] * 2)
+    assert found.chance.tolist() == [4, 4]
+
+
+def test_the_interval_is_percentiles_of_w_over_resamples(long):
+    rng = np.random.default_rng(0)
+    scores = {u: {m: rng.normal(i / 3, 1, 12) for i, m in enumerate("abcd")} for u in ("x", "y", "z")}
+    table = pl.concat([long(rows, metric=u) for u, rows in scores.items()])
+    universes = [Universe(u, u, {"way": u}) for u in scores]
+    (found,) = rankings(table, Facts(dict.fromkeys(scores, True)), universes, resamples=100, level=0.8)
+    means = [resampled_means(np.array(list(rows.values())), 100, 0) for rows in scores.values()]
+    ws = [kendall_w(np.array([rank_of(m[:, i]) for m in means])) for i in range(100)]
+    low, high = np.quantile(ws, [0.1, 0.9])
+    assert (found.low, found.high) == pytest.approx((min(low, found.w), max(high, found.w)))
+    assert found.low < found.high

@@ -12,6 +12,51 @@ from scipy import stats as oracle
 
 from heatcheck.stats import Facts, differences, holm, paired, sign_flip, wins_share
 
+MUTANTS = (
+    (
+        "stats/paired.py",
+        "np.arange(len(order), 0, -1)",
+        "np.arange(1, len(order) + 1)",
+        "test_holm_agrees_with_the_definition",
+    ),
+    (
+        "stats/paired.py",
+        "np.minimum(np.maximum.accumulate(steps), 1.0)",
+        "np.minimum(steps, 1.0)",
+        "test_holm_known_answer_and_nan",
+    ),
+    (
+        "stats/paired.py",
+        "observed, sums = np.abs(observed), np.abs(sums)",
+        "observed, sums = np.abs(observed), sums",
+        "test_small_samples_are_exact",
+    ),
+    (
+        "stats/paired.py",
+        "count = np.ones(k)",
+        "count = np.zeros(k)",
+        "test_never_zero_and_the_floor_is_one_in_flips_plus_one",
+    ),
+    ("stats/paired.py", "0.5 * np.sum(d == 0", "1.0 * np.sum(d == 0", "test_share_counts_ties_half"),
+    (
+        "stats/paired.py",
+        "per_sample = oriented[first] - oriented[second]",
+        "per_sample = oriented[second] - oriented[first]",
+        "test_known_answer",
+    ),
+    (
+        "stats/paired.py",
+        "resampled[incomplete] = resampled_means(per_sample[incomplete], resamples, seed)",
+        "pass",
+        "test_interval_of_a_pair_with_gaps_is_that_of_the_complete_samples",
+    ),
+    (
+        "stats/paired.py",
+        "adjusted[both], adjusted[~both] = holm(p[both]), holm(p[~both])",
+        "adjusted = holm(p)",
+        "test_controls_are_compared_but_cost_no_power",
+    ),
+)
 UP = Facts({"sds": True}, controls=frozenset({"random", "sobel"}))
 
 

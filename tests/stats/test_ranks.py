@@ -1,4 +1,4 @@
-"""Ranks, against scipy, and rank intervals."""
+"""Ranks, ameanst scipy, and rank intervals."""
 
 import numpy as np
 from hypothesis import given
@@ -9,6 +9,17 @@ from scipy import stats as oracle
 from heatcheck.stats import rank_of
 from heatcheck.stats.ranks import rank_interval, rounded
 
+MUTANTS = (
+    ("stats/ranks.py", "(1 + (v == value).sum(axis=0)) / 2", "(v == value).sum(axis=0) / 2", "test_agrees_with_scipy"),
+    ("stats/ranks.py", "_BITS = 44", "_BITS = 60", "test_rounding_does_not_break_ties_but_differences_do"),
+    (
+        "stats/ranks.py",
+        "np.quantile(ranks, (1 - level) / 2, axis",
+        "np.quantile(ranks, (1 - level), axis",
+        "test_interval_ends_are_quantiles_of_the_ranks",
+    ),
+    ("stats/ranks.py", 'method="higher"', 'method="linear"', "test_interval_ends_are_attained_ranks"),
+)
 few_values = hnp.arrays(float, st.integers(1, 12), elements=st.sampled_from([-1.0, 0.0, 0.25, 3.0]))
 
 
@@ -53,15 +64,22 @@ def test_rounding_does_not_break_ties_but_differences_do():
 
 def test_interval_ends_are_quantiles_of_the_ranks():
     # Method 0 is first in 90 of 100 resamples, second in 10; method 2 is always last.
-    gains = np.tile([[3.0], [2.0], [1.0]], 100)
-    gains[0, :10] = 1.5
-    low, high = rank_interval(gains, 0.95)
+    means = np.tile([[3.0], [2.0], [1.0]], 100)
+    means[0, :10] = 1.5
+    low, high = rank_interval(means, 0.95)
     assert low.tolist() == [1, 1, 3] and high.tolist() == [2, 2, 3]
-    low, high = rank_interval(gains, 0.7)
+    low, high = rank_interval(means, 0.85)
+    assert low.tolist() == [1, 1, 3] and high.tolist() == [2, 2, 3]
+    low, high = rank_interval(means, 0.7)
     assert low.tolist() == [1, 2, 3] and high.tolist() == [1, 2, 3]
 
 
 def test_resamples_with_a_hole_are_left_out():
-    gains = np.array([[1.0, np.nan], [2.0, 0.0]])
-    assert [end.tolist() for end in rank_interval(gains)] == [[2, 1], [2, 1]]
+    means = np.array([[1.0, np.nan], [2.0, 0.0]])
+    assert [end.tolist() for end in rank_interval(means)] == [[2, 1], [2, 1]]
     assert np.isnan(rank_interval(np.full((2, 3), np.nan))).all()
+
+
+def test_interval_ends_are_attained_ranks():
+    low, high = rank_interval(np.array([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0]]), 0.5)
+    assert low.tolist() == [1, 2, 1] and high.tolist() == [3, 2, 3]

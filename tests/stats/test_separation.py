@@ -9,6 +9,28 @@ from scipy import stats as oracle
 
 from heatcheck.stats import Facts, auroc, differences, eta_squared, separation
 
+MUTANTS = (
+    (
+        "stats/separation.py",
+        "(below + below_or_equal).sum()",
+        "(2 * below).sum()",
+        "test_auroc_is_the_share_of_ordered_pairs",
+    ),
+    ("stats/separation.py", "between = sum(len(row) * (", "between = sum((", "test_eta_squared_known_answers"),
+    (
+        "stats/separation.py",
+        "np.sum(compared.difference >= 0)",
+        "np.sum(compared.difference > 0)",
+        "test_a_tie_with_random_is_not_last",
+    ),
+    (
+        "stats/separation.py",
+        "compared.error[known]).min()",
+        "compared.error[known]).max()",
+        "test_margin_is_the_mean_in_standard_errors",
+    ),
+    ("stats/separation.py", "(compared.low > 0).all()", "(compared.high > 0).all()", "test_last_but_not_apart"),
+)
 UP = Facts({"sds": True}, controls=frozenset({"random", "sobel"}))
 numbers = st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0]), min_size=1, max_size=15).map(np.array)
 

@@ -1,4 +1,4 @@
-"""One HTML file that shows a run, and its leaderboards in the terminal: no model, no torch, no network."""
+"""A run as one HTML file, and its leaderboards in the terminal, without models, torch or network."""
 
 from heatcheck.report.html import render, write_report
 from heatcheck.report.source import RunSource

@@ -1,4 +1,4 @@
-"""Geometry of the charts, in per cent of the plot, so that a page can draw them at any width without a script."""
+"""Geometry of the charts, in per cent of the plot, so that they scale to any width without a script."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from heatcheck.report.wording import count, decimals, number
-from heatcheck.stats import bootstrap_indices
+from heatcheck.stats import mean_band
 
 Array = NDArray[np.float64]
 _MARGIN = 0.04
-_LINE = 5.5  # height of a name in a chart, in per cent
-_SWAP = 60  # where names change sides, in per cent
+_LINE = 5.5  # height of a name, in per cent
+_SWAP = 60  # names of points right of this are on the left, in per cent
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Axis:
     places: int | None = 3
 
     def at(self, value: float) -> float:
-        """Where a value lies, in per cent, kept within the plot."""
+        """Position of a value in per cent, clipped to the plot."""
         low, high, v = self.low, self.high, value
         if self.log:
             low, high, v = math.log10(low), math.log10(high), math.log10(max(value, self.low))
@@ -94,7 +94,7 @@ class Curve:
     """One method's mean curve and its band.
 
     Args:
-        method: whose.
+        method: its name.
         mean: one value per point of the grid.
         line: the mean as an SVG path.
         band: the interval as a closed SVG path; empty where there are fewer than two samples.
@@ -130,29 +130,25 @@ def curve_chart(
 ) -> CurveChart | None:
     """Mean curves with percentile bootstrap bands over samples; None where there is nothing to draw.
 
-    Samples with other shares (texts of unequal length) are brought onto one grid by linear interpolation.
+    Curves with other shares (texts of unequal length) are interpolated linearly onto one grid.
     """
     stacks: dict[str, list[tuple[Array, Array]]] = {}
     for row in curves.sort("method", "sample").iter_rows(named=True):
         share, curve = (np.asarray(row[c] or (), dtype=np.float64) for c in ("share", "curve"))
         if len(share) == len(curve) > 1 and np.isfinite(curve).all() and np.isfinite(share).all():
             stacks.setdefault(row["method"], []).append((share, curve))
-    everything = [pair for stack in stacks.values() for pair in stack]
-    if not everything:
+    pairs = [pair for stack in stacks.values() for pair in stack]
+    if not pairs:
         return None
-    grid = everything[0][0]
-    if any(len(share) != len(grid) or not np.allclose(share, grid) for share, _ in everything):
-        grid = np.linspace(0.0, 1.0, min(41, max(len(share) for share, _ in everything)))
+    grid = pairs[0][0]
+    if any(len(share) != len(grid) or not np.allclose(share, grid) for share, _ in pairs):
+        grid = np.linspace(0.0, 1.0, min(41, max(len(share) for share, _ in pairs)))
     found: dict[str, tuple[Array, Array | None, int]] = {}
     for method in methods:
         if method not in stacks:
             continue
         values = np.stack([np.interp(grid, share, curve) for share, curve in stacks[method]])
-        band = None
-        if len(values) > 1:
-            index = bootstrap_indices(len(values), resamples, seed)
-            means = np.stack([values[:, k][index].mean(axis=1) for k in range(len(grid))], axis=1)
-            band = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        band = mean_band(values, seed=seed, resamples=resamples, level=level)
         found[method] = values.mean(axis=0), band, len(values)
     if not found:
         return None
@@ -195,13 +191,13 @@ class Point:
     """One method in the plane of cost and faithfulness.
 
     Args:
-        method: whose.
+        method: its name.
         cost: per sample.
         mean: its score.
         left: position in per cent.
         top: position in per cent, from above.
         ranked: whether it may lie on the front.
-        front: whether nothing cheaper is as good.
+        front: whether it is on the Pareto front: no cheaper ranked method is as good.
         named: whether there is room for its name.
     """
 
@@ -225,7 +221,7 @@ class CostChart:
         y: mean score, better upwards.
         points: all methods with a score and a cost.
         steps: the Pareto front as (x1, y1, x2, y2) lines.
-        swap: right of this, in per cent, names stand to the left of their points.
+        swap: points right of this, in per cent, have their name on the left.
     """
 
     cost: str
@@ -274,7 +270,7 @@ def cost_chart(board: Sequence[Mapping[str, object]], higher: bool) -> CostChart
 
 
 def _room(places: Sequence[tuple[float, float]], names: Sequence[str], first: Sequence[bool]) -> set[int]:
-    """Points whose names run into no other name and, the front's apart, no other point; the front's come first."""
+    """Points whose names overlap no other name and no other point; names on the front have priority and may overlap points."""
     boxes = []
     for (left, _), name in zip(places, names, strict=True):
         width = 3 + 1.5 * len(name.partition("(")[0])

@@ -1,8 +1,8 @@
-"""Samples and their maps as small things a page can show: overlays and coloured tokens."""
+"""Samples and their maps as a page shows them: pictures with overlays, and coloured tokens."""
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,42 +13,45 @@ from PIL import Image
 from heatcheck.report.source import RunSource
 
 LEVELS = 8
-_TOKENS = 160
-_ROBUST = 99
-# Pale to deep, falling steadily in lightness, so that strength reads in grey as well.
+_TOKENS = 160  # of a long text that are shown
+_PERCENTILE = 99
+# Pale to deep, ever darker, so that strength can be read without colour, too.
 _POSITIVE = np.array([(255, 222, 170), (253, 165, 74), (232, 84, 22), (172, 22, 14)], dtype=np.float64)
 _NEGATIVE = np.array([(190, 222, 245), (105, 172, 222), (36, 110, 190), (14, 56, 140)], dtype=np.float64)
 
 Exhibit = dict[str, Any]
+"""`kind` and what the page's template and script need to show it."""
+Display = Mapping[str, Any]
+"""A sample as the run shows it, see `RunSource.display`."""
+Heat = NDArray[np.floating]
 
 
 def robust(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """A map over its own scale, the 99th percentile of its magnitude: [-1, 1]; non-finite values are 0.
+    """A map divided by the 99th percentile of its magnitude, clipped to [-1, 1]; non-finite values are 0.
 
-    A map without negative values starts at its own minimum, so that what all sites share does not hide what
-    tells them apart.
+    From a map of positive values its minimum is subtracted first, so that a common offset does not hide differences.
     """
     v = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     if v.size and v.min() > 0:
         v = v - v.min()
     magnitude = np.abs(v)
-    top = float(np.percentile(magnitude, _ROBUST)) if v.size else 0.0
+    top = float(np.percentile(magnitude, _PERCENTILE)) if v.size else 0.0
     top = top or (float(magnitude.max()) if v.size else 0.0)
     return np.clip(v / top, -1.0, 1.0) if top > 0 else np.zeros_like(v)
 
 
 def picture(rgb: NDArray[np.uint8], edge: int) -> Exhibit:
-    """The input itself."""
+    """A picture without a map."""
     return _encoded(_fitted(rgb, edge))
 
 
-def overlay(rgb: NDArray[np.uint8], heat: NDArray[np.floating], edge: int) -> Exhibit:
-    """A map over the greyed input: warm for what speaks for the class, cold for what speaks against it."""
+def overlay(rgb: NDArray[np.uint8], heat: Heat, edge: int) -> Exhibit:
+    """A map over the greyed picture: warm colours for the class, cold colours against it."""
     base = _fitted(rgb, edge)
     grey = np.asarray(base.convert("L"), dtype=np.float64)[..., None]
     canvas = np.repeat(96 + 0.6 * grey, 3, axis=-1)
     finite = np.nan_to_num(np.asarray(heat, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    # Values of any magnitude: to [-1, 1] before Pillow's single precision, and again at the size shown.
+    # Pillow resizes in single precision, so scale to [-1, 1] before, and again at the final size.
     layer = Image.fromarray(robust(finite).astype(np.float32))
     shown = robust(np.asarray(_enlarged(layer, base.size)))
     strength = np.abs(shown)[..., None]
@@ -57,21 +60,21 @@ def overlay(rgb: NDArray[np.uint8], heat: NDArray[np.floating], edge: int) -> Ex
     return _encoded(Image.fromarray(np.rint(canvas * (1 - alpha) + colour * alpha).clip(0, 255).astype(np.uint8)))
 
 
-def text(tokens: Sequence[str], special: Sequence[bool], heat: NDArray[np.floating] | None) -> Exhibit:
+def text(tokens: Sequence[str], special: Sequence[bool], heat: Heat | None) -> Exhibit:
     """Tokens with a level each, from −8 (against) to 8 (for); without a map all levels are 0."""
     levels = np.zeros(len(tokens), dtype=np.int64)
     if heat is not None:
         scaled = robust(np.asarray(heat).reshape(-1)[: len(tokens)])
         levels[: len(scaled)] = np.rint(scaled * LEVELS)
     shown = [
-        [*_spelled(token, tokens), level, bool(odd)]
-        for token, level, odd in zip(tokens, levels.tolist(), special, strict=False)
+        [*_spelled(token, tokens), level, bool(is_special)]
+        for token, level, is_special in zip(tokens, levels.tolist(), special, strict=False)
     ]
     return {"kind": "text", "tokens": shown[:_TOKENS], "cut": max(len(shown) - _TOKENS, 0)}
 
 
 def _spelled(token: str, among: Sequence[str]) -> tuple[str, bool]:
-    """A token without its tokenizer's marks, and whether it continues a word."""
+    """A token without its tokenizer's word-boundary marks, and whether it continues a word."""
     if token.startswith("##") and len(token) > 2:
         return token[2:], True
     for mark in ("Ġ", "▁"):
@@ -83,7 +86,7 @@ def _spelled(token: str, among: Sequence[str]) -> tuple[str, bool]:
 
 
 class Exhibits:
-    """Makes exhibits of one run, each once.
+    """Renders the samples and maps of one run, each once.
 
     Args:
         source: the run.
@@ -91,39 +94,57 @@ class Exhibits:
 
     def __init__(self, source: RunSource) -> None:
         self._source = source
-        self._displays: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+        self._displays: dict[tuple[str, str], Display | None] = {}
         self._made: dict[tuple[object, ...], Exhibit | None] = {}
 
     def sample(self, model: str, sample: str, edge: int) -> Exhibit | None:
-        """The input alone."""
+        """A sample without a map; None where it cannot be shown."""
         key = (model, sample, edge)
         if key not in self._made:
             shown = self._display(model, sample)
-            self._made[key] = None if shown is None else _drawn(shown, None, edge)
+            self._made[key] = None if shown is None else render_exhibit(shown, None, edge)
         return self._made[key]
 
     def map(self, model: str, sample: str, method: str, edge: int) -> Exhibit | None:
-        """The input under a method's map; None where either is not kept."""
+        """A sample with a method's map; None where one of them is not kept."""
         key = (model, sample, method, edge)
         if key not in self._made:
             shown, heat = self._display(model, sample), self._source.map(model, sample, method)
-            self._made[key] = None if shown is None or heat is None else _drawn(shown, np.asarray(heat), edge)
+            self._made[key] = None if shown is None or heat is None else render_exhibit(shown, np.asarray(heat), edge)
         return self._made[key]
 
-    def _display(self, model: str, sample: str) -> Mapping[str, Any] | None:
+    def _display(self, model: str, sample: str) -> Display | None:
         key = (model, sample)
         if key not in self._displays:
             self._displays[key] = self._source.display(model, sample)
         return self._displays[key]
 
 
-def _drawn(shown: Mapping[str, Any], heat: NDArray[np.floating] | None, edge: int) -> Exhibit | None:
-    if shown["kind"] == "text":
-        return text(shown["tokens"], shown["special"], heat)
-    rgb = np.asarray(shown["rgb"], dtype=np.uint8)
+def _image(display: Display, heat: Heat | None, edge: int) -> Exhibit | None:
+    rgb = np.asarray(display["rgb"], dtype=np.uint8)
     if heat is None:
         return picture(rgb, edge)
     return overlay(rgb, heat, edge) if heat.ndim == 2 and heat.size else None
+
+
+def _text(display: Display, heat: Heat | None, _edge: int) -> Exhibit:
+    return text(display["tokens"], display["special"], heat)
+
+
+RENDERERS: Mapping[str, Callable[[Display, Heat | None, int], Exhibit | None]] = {"image": _image, "text": _text}
+"""How each kind of display becomes an exhibit: (display, map or None, longest edge in pixels)."""
+
+
+def render_exhibit(display: Display, heat: Heat | None, edge: int) -> Exhibit | None:
+    """A sample with a map, or without one; None where the map does not fit the sample.
+
+    Raises:
+        ValueError: a kind of display that has no renderer.
+    """
+    kind = display["kind"]
+    if kind not in RENDERERS:
+        raise ValueError(f"no renderer for samples of kind {kind!r} (known: {', '.join(RENDERERS)})")
+    return RENDERERS[kind](display, heat, edge)
 
 
 def _fitted(rgb: NDArray[np.uint8], edge: int) -> Image.Image:
@@ -134,9 +155,9 @@ def _fitted(rgb: NDArray[np.uint8], edge: int) -> Image.Image:
 
 
 def _enlarged(layer: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """A map at a picture's size: coarse ones smoothly, fine ones in blocks of two.
+    """A map resized to the picture: coarse maps smoothly, fine ones in blocks of 2 × 2 pixels.
 
-    The file keeps one colour per 2 × 2 pixels, so red beside blue would otherwise become purple.
+    WebP stores one colour per 2 × 2 pixels, so adjacent red and blue pixels would become purple.
     """
     half = (max(1, size[0] // 2), max(1, size[1] // 2))
     if layer.width < half[0] or layer.height < half[1]:
@@ -152,6 +173,6 @@ def _ramp(stops: NDArray[np.float64], t: NDArray[np.float64]) -> NDArray[np.floa
 def _encoded(image: Image.Image) -> Exhibit:
     file = io.BytesIO()
     image.save(file, "WEBP", quality=76, method=4)
-    # Base64 needs no escape; `Markup` says so, and that it must not be shortened.
+    # Base64 needs no escaping; `Markup` also exempts it from being shortened.
     src = Markup("data:image/webp;base64,") + base64.b64encode(file.getvalue()).decode()
     return {"kind": "image", "src": src, "width": image.width, "height": image.height}

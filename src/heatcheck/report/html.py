@@ -11,14 +11,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from heatcheck.report import wording
+from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
-from heatcheck.report.view import build, capped
 
 _FILES = Path(__file__).parent / "templates"
 
 
 def write_report(result: RunSource, path: str | Path, *, title: str | None = None) -> Path:
-    """Write a run's report to `path`; the file appears whole or not at all.
+    """Write a run's report to `path`, atomically.
 
     Args:
         result: the run.
@@ -38,8 +38,8 @@ def write_report(result: RunSource, path: str | Path, *, title: str | None = Non
 
 def render(result: RunSource, *, title: str | None = None) -> str:
     """The page as text. The same run gives the same bytes."""
-    view = build(result, title)
-    # Our own files, trusted as they are; everything else is escaped.
+    view = page_view(result, title)
+    # Our own files are trusted; everything else is escaped.
     css = Markup((_FILES / "style.css").read_text(encoding="utf-8"))  # noqa: S704
     js = Markup((_FILES / "script.js").read_text(encoding="utf-8"))  # noqa: S704
     policy = {
@@ -67,7 +67,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_FILES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_seen,
+        finalize=_plain,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -81,7 +81,7 @@ def _environment() -> Environment:
     return env
 
 
-def _seen(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     return wording.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

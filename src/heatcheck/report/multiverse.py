@@ -1,4 +1,4 @@
-"""A multiverse as the page and the terminal show it: one verdict, a map of all rankings, and what moves them."""
+"""A multiverse as the page and the terminal show it: a verdict, all rankings, and what changes them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from heatcheck.report.wording import rank as as_rank
 from heatcheck.stats import Rankings
 
 _SHADES = 8
-_FIGURES = 30  # so many universes leave room for a figure in every cell
-_WORST = 6  # pairs of methods that are told
+_FIGURES = 30  # up to this many universes, cells have room for a number
+_PAIRS = 6  # pairs of methods that are listed
 STRENGTH = (
-    (0.9, "The ranking hardly depends on how the question is asked"),
-    (0.7, "The ranking holds in broad outline"),
-    (0.5, "The ranking moves a lot with how the question is asked"),
-    (0.0, "No single ranking survives"),
+    (0.9, "The ranking hardly depends on the choice of settings"),
+    (0.7, "The ranking is mostly stable"),
+    (0.5, "The ranking depends strongly on the choice of settings"),
+    (0.0, "There is no stable ranking"),
 )
-"""What a Kendall's W of at least so much is called."""
-_HOLDS = 0.7  # from here on a ranking is said to hold
+"""The verdict for a Kendall's W of at least this value."""
+_STABLE = 0.7  # the least W of a ranking that is called stable
 
 
 class HasName(Protocol):
@@ -105,17 +105,17 @@ class MultiverseView:
         base: the metric that was expanded.
         count: how many universes rank at least two methods.
         w: Kendall's W as text; empty where it does not exist.
-        at: where W and its interval lie, in per cent: low, W, high.
+        at: positions of W and its interval in per cent: low, W, high.
         interval: as text.
         verdict: sentences in pieces.
         labels: the universes in the order of their columns.
         figures: whether cells have room for their rank.
         rows: methods, best median rank first.
-        chance: random's median place, its range, and (column, opacity, place) per universe; None if not measured.
-        factors: what moves the ranking, most first.
-        methods: rows and columns of the duels.
-        duels: who ranks before whom.
-        left_out: (reason, universes) of what gives no ranking.
+        chance: random's median rank, its range, and (column, opacity, rank) per universe; None if not measured.
+        factors: what changes the ranking, most first.
+        methods: rows and columns of the pairs.
+        pairs: how often one method ranks before another, by their indices.
+        left_out: universes without a ranking: (reason, labels).
         unranked: (method, reason, universes).
         ranks: [methods][universes], for the page's script.
     """
@@ -132,7 +132,7 @@ class MultiverseView:
     chance: tuple[str, str, tuple[tuple[int, float, str], ...]] | None
     factors: tuple[Factor, ...]
     methods: tuple[Any, ...]
-    duels: Mapping[tuple[int, int], Pair]
+    pairs: Mapping[tuple[int, int], Pair]
     left_out: tuple[tuple[str, tuple[str, ...]], ...]
     unranked: tuple[tuple[str, str, int], ...]
     ranks: tuple[tuple[float | None, ...], ...]
@@ -147,33 +147,33 @@ def multiverse_view(
     case: Rankings, base: str, left_out: Sequence[tuple[str, str]], methods: Sequence[HasName]
 ) -> MultiverseView:
     """Everything the page shows of one model's multiverse."""
-    looks = {m.name: m for m in methods}
+    views = {m.name: m for m in methods}
     order = case.arranged() if case.universes else []
     places = {universe: i for i, universe in enumerate(order)}
     factors = case.by_factor()
     widest = max((f["swapped"] or 0.0 for f in factors), default=0) or 1.0
-    known = [looks[m] for m in case.methods]
+    known = [views[m] for m in case.methods]
     return MultiverseView(
         base=base,
         count=len(case.universes),
         w=number(case.w, 2) if case.w is not None else "",
-        at=None if case.w is None else _at(case.w, case.low, case.high),
+        at=None if case.w is None else _positions(case.w, case.low, case.high),
         interval="" if case.low is None else f"{number(case.low, 2)} to {number(case.high, 2)}",
         verdict=tuple(verdict(case)),
         labels=tuple(case.universes[i].label for i in order),
         figures=len(order) <= _FIGURES,
-        rows=tuple(_row(case, i, looks[row["method"]], row, order) for i, row in enumerate(case.by_method())),
+        rows=tuple(_row(case, i, views[row["method"]], row, order) for i, row in enumerate(case.by_method())),
         chance=_chance(case, order),
         factors=tuple(_factor(case, row, places, widest) for row in factors),
         methods=tuple(known),
-        duels=_duels(case),
+        pairs=_pairs(case),
         left_out=grouped(left_out),
         unranked=tuple((m, why, n) for m, whys in case.unranked.items() for why, n in whys),
         ranks=tuple(tuple(None if r != r else float(r) for r in case.ranks[order, i]) for i in range(len(known))),
     )
 
 
-def _at(w: float, low: float | None, high: float | None) -> tuple[float, float, float]:
+def _positions(w: float, low: float | None, high: float | None) -> tuple[float, float, float]:
     return tuple(round(100 * (w if v is None else v), 2) for v in (low, w, high))  # type: ignore[return-value]
 
 
@@ -233,7 +233,7 @@ def _factor(case: Rankings, row: Mapping[str, Any], places: Mapping[int, int], w
     )
 
 
-def _duels(case: Rankings) -> dict[tuple[int, int], Pair]:
+def _pairs(case: Rankings) -> dict[tuple[int, int], Pair]:
     index = {m: i for i, m in enumerate(case.methods)}
     found: dict[tuple[int, int], Pair] = {}
     for row in case.by_pair():
@@ -244,7 +244,7 @@ def _duels(case: Rankings) -> dict[tuple[int, int], Pair]:
 
 
 def percent(share: float) -> str:
-    """A share in whole per cent; what is not quite none or all does not look so."""
+    """A share in whole per cent; only exactly 0 and 1 are shown as 0 % and 100 %."""
     whole = round(100 * share)
     if whole == 0 and share > 0:
         return "<1 %"
@@ -252,11 +252,11 @@ def percent(share: float) -> str:
 
 
 def grouped(left_out: Sequence[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What is left out, by reason; most first."""
+    """Labels of what is left out, by reason; the most frequent reason first."""
     found: dict[str, list[str]] = {}
     for label, reason in left_out:
         found.setdefault(reason.partition("the same as ")[1] or reason, []).append(label)
-    words = {"the same as ": "asks the same as another universe"}
+    words = {"the same as ": "the same as another universe"}
     return tuple(
         (words.get(reason, reason), tuple(labels))
         for reason, labels in sorted(found.items(), key=lambda item: -len(item[1]))
@@ -264,13 +264,13 @@ def grouped(left_out: Sequence[tuple[str, str]]) -> tuple[tuple[str, tuple[str, 
 
 
 def verdict(case: Rankings) -> Iterator[Phrase]:
-    """What the multiverse says, in plain words."""
+    """What the multiverse shows, in a few sentences."""
     u = len(case.universes)
     if case.w is None:
         why = "there are fewer than two universes" if u < 2 else "fewer than two methods are ranked in all universes"
         if u > 1 and len(case.common) > 1:
             why = "all methods tie in every universe"
-        yield Phrase(f"No agreement can be measured: {why}.")
+        yield Phrase(f"Agreement cannot be measured: {why}.")
         return
     interval = "" if case.low is None else f" ({number(case.low, 2)} to {number(case.high, 2)})"
     yield Phrase(f"{_strength(case)}: over {u} universes, Kendall's W of {len(case.common)} methods is ")
@@ -279,16 +279,19 @@ def verdict(case: Rankings) -> Iterator[Phrase]:
     yield from _movers(case)
     yield from _orders(case)
     if case.too_few():
-        yield Phrase(f" With {case.n} samples no method can be told from random; take more.")
+        yield Phrase(
+            f" With {case.n} sample{'' if case.n == 1 else 's'}, no method can be significantly better than random; use more."
+        )
 
 
 def _strength(case: Rankings) -> str:
-    """The strongest claim that all of W's interval bears out; none from so few samples that nothing beats random."""
+    """The strongest claim that holds for the whole interval of W; none if there are too few samples."""
     if case.low is not None and case.high is not None and not case.too_few():
-        safe = case.low if case.low >= _HOLDS else case.high
-        if case.low >= _HOLDS or case.high < _HOLDS:
+        safe = case.low if case.low >= _STABLE else case.high
+        if case.low >= _STABLE or case.high < _STABLE:
             return next(words for least, words in STRENGTH if safe >= least)
-    return f"Whether the ranking holds, {case.n} sample{'' if case.n == 1 else 's'} cannot settle"
+    few = "1 sample is" if case.n == 1 else f"{case.n} samples are"
+    return f"{few} too few to say whether the ranking is stable"
 
 
 def _winners(case: Rankings, u: int) -> Iterator[Phrase]:
@@ -300,7 +303,7 @@ def _winners(case: Rankings, u: int) -> Iterator[Phrase]:
         yield Phrase(f" comes first in {rows[0]['first']} of them")
         others = len(rows) - 1
         if others:
-            yield Phrase(f"; {others} other{'s come' if others > 1 else ' comes'} first elsewhere")
+            yield Phrase(f"; {others} other method{'s come' if others > 1 else ' comes'} first in others")
         yield Phrase(".")
 
 
@@ -309,40 +312,38 @@ def _movers(case: Rankings) -> Iterator[Phrase]:
     if not rows:
         return
     if not rows[0]["swapped"]:
-        yield Phrase(" No single choice turns any pair of methods round.")
+        yield Phrase(" No single choice changes the order of any two methods.")
         return
     shares = {r["factor"]: percent(r["swapped"]) for r in rows}
     highest, lowest = percent(rows[0]["swapped"]), percent(rows[-1]["swapped"])
     most, least = ([name for name, share in shares.items() if share == end] for end in (highest, lowest))
-    alone = "changing that alone" if len(most) == 1 else "changing one of them alone"
-    if len(most) == len(rows) > 1:
-        yield Phrase(f" It moves equally with {_listed(most)}: ")
-    else:
-        yield Phrase(f" What moves it most {'is' if len(most) == 1 else 'are'} {_listed(most)}: ")
-    yield Phrase(f"{alone} turns round {highest} of the pairs of methods")
+    matter = "matters" if len(most) == 1 else "matter"
+    alone = "changing it alone" if len(most) == 1 else "changing one of them alone"
+    degree = "equally" if len(most) == len(rows) > 1 else "most"
+    yield Phrase(f" {_listed(most, 'The')} {matter} {degree}: {alone} reverses {highest} of the pairs of methods")
     if highest != lowest:
-        yield Phrase(f"; {_listed(least)} least, {lowest}")
+        yield Phrase(f"; {_listed(least)} {'matters' if len(least) == 1 else 'matter'} least ({lowest})")
     yield Phrase(".")
 
 
-def _listed(factors: Sequence[str]) -> str:
+def _listed(factors: Sequence[str], article: str = "the") -> str:
     """`the fill`, `the fill and the units`, `the fill, the units and the sign`."""
-    *first, last = (f"the {name}" for name in factors)
+    *first, last = (f"{article if i == 0 else 'the'} {name}" for i, name in enumerate(factors))
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _orders(case: Rankings) -> Iterator[Phrase]:
     pairs = case.by_pair()
     robust = sum(p["kind"] == "robust" for p in pairs)
-    turned = [p for p in pairs if p["reversed"]]
-    yield Phrase(f" {robust} of {len(pairs)} pairs keep their order in at least nine of ten universes")
+    turned = sum(p["reversed"] for p in pairs)
+    yield Phrase(f" {robust} of {len(pairs)} pairs of methods keep their order in at least 90 % of the universes")
     if turned:
-        word = "pair is" if len(turned) == 1 else "pairs are"
-        yield Phrase(f"; {len(turned)} {word} significantly ordered one way here and the other way there")
+        pair = "1 pair" if turned == 1 else f"{turned} pairs"
+        yield Phrase(f"; in {pair}, either method is significantly better in some universe")
     yield Phrase(".")
 
 
 def shakiest(case: Rankings) -> list[dict[str, Any]]:
-    """The pairs whose order depends most on the universe: significant reversals first, then the evenest."""
+    """The pairs with the least stable order: significant reversals first, then those closest to half and half."""
     pairs = [p for p in case.by_pair() if p["kind"] == "depends"]
-    return sorted(pairs, key=lambda p: (not p["reversed"], abs(p["share"] - 0.5)))[:_WORST]
+    return sorted(pairs, key=lambda p: (not p["reversed"], abs(p["share"] - 0.5)))[:_PAIRS]

@@ -1,4 +1,4 @@
-"""What a report reads: a run's stored numbers, maps and facts."""
+"""What a report needs of a run: its stored scores, maps and facts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class RunSource(Protocol):
-    """A finished or partial run. Every string in it is somebody else's and may be hostile."""
+    """A finished or partial run. All its strings are untrusted."""
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -28,10 +28,13 @@ class RunSource(Protocol):
         """Columns sample, method, share, curve (the last two are lists); empty if the metric has no curves."""
 
     def map(self, model: str, sample: str, method: str) -> NDArray[np.floating] | None:
-        """A kept map: [h, w] at native resolution, or one value per token."""
+        """A stored map: [h, w] at native resolution, or one value per token; None if it was not stored."""
 
     def display(self, model: str, sample: str) -> Mapping[str, Any] | None:
-        """`{"kind": "image", "rgb": uint8[h, w, 3]}` or `{"kind": "text", "tokens": [...], "special": [...]}`."""
+        """`{"kind": "image", "rgb": uint8[h, w, 3]}` or `{"kind": "text", "tokens": [...], "special": [...]}`.
+
+        Each kind has an entry in `heatcheck.report.exhibits.RENDERERS`. None if the sample cannot be shown.
+        """
 
     def gallery(self) -> Sequence[tuple[str, str]]:
         """The (model, sample) pairs to show under all methods."""

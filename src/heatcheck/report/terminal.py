@@ -15,7 +15,6 @@ from rich.text import Text
 from heatcheck import stats
 from heatcheck.report.source import RunSource
 from heatcheck.report.wording import decimals, number, plain, rank
-from heatcheck.stats.paired import too_few
 
 _NAME = 38  # widest column of method names
 _WIDE = 110  # a terminal that has room for intervals
@@ -37,10 +36,9 @@ def leaderboard(result: RunSource) -> "LeaderboardTable":
 def leaderboard_table(board: pl.DataFrame, facts: Mapping[str, Any]) -> "LeaderboardTable":
     """Something rich can print: per model, methods × metrics with mean ± half its interval, and rank.
 
-    A narrow terminal shows no intervals, and metrics that do not fit beside each other go into a further
-    table below; long headings fold, numbers are never cut. A mean rank over a part of the metrics says over
-    how many. Controls are dimmed, a circular score carries `·`, and notes name the methods that are not
-    better than random.
+    A narrow terminal shows no intervals, and metrics that do not fit go into a further table below; long headings are
+    folded, numbers are never cut. A mean rank over part of the metrics says over how many. Controls are dimmed, a
+    circular score is marked `·`, and notes name the methods that are not better than random.
 
     Args:
         board: what `heatcheck.stats.leaderboard` returned.
@@ -62,7 +60,7 @@ class LeaderboardTable:
         for (model, data), case in self.board.group_by("model", "data", maintain_order=True):
             yield Text.assemble((plain(str(model)), "bold"), (f"  {plain(str(data))}", "dim"))
             yield from self._tables(case, options.max_width)
-            yield from self._notes(case)
+            yield from self._notes(case, stats.Facts.of(self.facts))
             yield Text()
 
     def _tables(self, case: pl.DataFrame, width: int) -> Iterator[Table]:
@@ -84,49 +82,47 @@ class LeaderboardTable:
         for some in _packed(columns, room):
             yield _table(some, names, set(controls), places, first, beside)
 
-    def _notes(self, case: pl.DataFrame) -> Iterator[Text]:
-        yield from _against_random(case)
-        totals = stats.overall(case, stats.Facts.of(self.facts))
+    def _notes(self, case: pl.DataFrame, facts: stats.Facts) -> Iterator[Text]:
+        yield from _against_random(case, facts)
+        totals = stats.overall(case, facts)
         part = totals.filter(pl.col("mean_rank").is_not_null() & (pl.col("metrics") < pl.col("of")))
         for k, of in part.select("metrics", "of").head(1).iter_rows():
-            words = f"ranked under {k} of {of} metrics; mean ranks over different metrics compare only roughly"
+            words = f"ranked under {k} of {of} metrics; mean ranks over different metrics are only roughly comparable"
             yield _note(f"({k}/{of}) {words}")
         if not case.filter("circular").is_empty():
-            yield _note(f"{CIRCULAR} circular: the method asks the metric's own questions; not ranked")
-        low = case.filter(~pl.col("ranked") & ~pl.col("control") & ~pl.col("circular"))
-        each = low.group_by("method", "reason").agg(pl.col("metric").sort())
-        together = each.group_by("metric", "reason").agg(pl.col("method").sort()).sort("method", "reason")
-        for metrics, reason, methods in together.iter_rows():
+            yield _note(f"{CIRCULAR} circular: the method makes the metric's own queries; not ranked")
+        unranked = case.filter(~pl.col("ranked") & ~pl.col("control") & ~pl.col("circular"))
+        by_method = unranked.group_by("method", "reason").agg(pl.col("metric").sort())
+        merged = by_method.group_by("metric", "reason").agg(pl.col("method").sort()).sort("method", "reason")
+        for metrics, reason, methods in merged.iter_rows():
             yield _note(f"{', '.join(methods)} not ranked under {', '.join(metrics)}: {reason}")
         if not case.filter(pl.col("ranked") & (pl.col("n_ok") < pl.col("n"))).is_empty():
-            yield _note("* mean over a part of the samples: the others have no score")
+            yield _note("* mean over part of the samples; the others have no score")
 
 
 def _note(text: str, style: str = "dim") -> Text:
     return Text(f"  {plain(text)}", style=style)
 
 
-def _against_random(case: pl.DataFrame) -> Iterator[Text]:
-    """Which methods no test tells from random; where no test could, that there are too few samples."""
-    tested = case.filter(~pl.col("control") & pl.col("beats_random").is_not_null())
-    sizes = tested.group_by("metric").agg(n=pl.col("n_ok").max(), tests=pl.len())
-    few = {metric: n for metric, n, tests in sizes.iter_rows() if too_few(n, tests)}
+def _against_random(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Text]:
+    """Which methods are not better than random; or that there are too few samples to tell."""
+    tests = stats.smallest_p_values(case, facts.random)
+    few = {r["metric"]: r["samples"] for r in tests.iter_rows(named=True) if stats.too_few(r["samples"], r["tests"])}
     if few:
-        under = "" if len(few) == len(sizes) else f" under {', '.join(sorted(few))}"
+        under = "" if len(few) == len(tests) else f" under {', '.join(sorted(few))}"
         n = max(few.values())
-        yield _note(
-            f"With {n} sample{'' if n == 1 else 's'} no method can be told from random{under}; take more.", style=""
-        )
-    alike: dict[tuple[str, ...], list[str]] = {}
+        samples = f"{n} sample{'' if n == 1 else 's'}"
+        yield _note(f"With {samples}, no method can be significantly better than random{under}; use more.", style="")
+    metrics_of: dict[tuple[str, ...], list[str]] = {}
     for row in stats.not_better_than_random(case).iter_rows(named=True):
         if row["methods"] and row["metric"] not in few:
-            alike.setdefault(tuple(row["methods"]), []).append(row["metric"])
-    for methods, metrics in alike.items():
+            metrics_of.setdefault(tuple(row["methods"]), []).append(row["metric"])
+    for methods, metrics in metrics_of.items():
         yield _note(f"not better than random under {', '.join(metrics)}: {', '.join(methods)}", style="")
 
 
 def _mean_rank(total: Row) -> str:
-    """A mean rank, and under how many metrics if others rank and this one is left out."""
+    """A mean rank; with the number of metrics where the method is not ranked under all of them."""
     if total["mean_rank"] is None:
         return ""
     part = f" ({total['metrics']}/{total['of']})" if total["metrics"] < total["of"] else ""

@@ -1,4 +1,4 @@
-"""Numbers and foreign strings as a reader sees them."""
+"""Numbers and foreign strings as text."""
 
 import math
 import re
@@ -7,26 +7,28 @@ from typing import Any
 from markupsafe import Markup
 
 _LONGEST = 2000
-# Controls, bidirectional overrides and lone surrogates: what can hide, reorder or break a page's text.
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]")
+# Control characters, bidirectional overrides and lone surrogates: they can hide, reorder or break text.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
 def plain(text: str) -> str:
-    r"""A foreign string with nothing unseen in it: such characters are spelled out, and its length is bounded.
+    r"""A foreign string with invisible characters escaped and its length bounded.
 
     Example:
         >>> plain("cat\u202egnp.exe")
         'cat\\u202egnp.exe'
     """
-    shown = _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    shown = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
     if len(shown) <= _LONGEST:
         return shown
     return f"{shown[:_LONGEST]}… (+{len(shown) - _LONGEST} characters)"
 
 
 def clean(value: Any) -> Any:
-    """A JSON value that any parser accepts: strings plain (`Markup` is ours), numbers to six digits, NaN as null."""
+    """A JSON value that any parser accepts: plain strings (`Markup` is trusted), six-digit numbers, NaN as null."""
     if isinstance(value, Markup):
         return str(value)
     if isinstance(value, str):
@@ -43,12 +45,12 @@ def clean(value: Any) -> Any:
 
 
 def brief(name: str) -> str:
-    """A sample's name; a digest is cut to what still tells it apart."""
+    """A sample's name; a digest is cut to its first ten characters."""
     return name[:10] if _DIGEST.fullmatch(name) else name
 
 
 def decimals(scale: float) -> int | None:
-    """How many decimals show three digits of numbers about as large as `scale`; None for scientific notation."""
+    """Decimals that show three significant digits of numbers of magnitude `scale`; None for scientific notation."""
     if not math.isfinite(scale) or scale == 0:
         return 3
     places = 2 - math.floor(math.log10(abs(scale)))
@@ -82,12 +84,17 @@ def count(value: float | None) -> str:
 
 
 def rank(value: float | None) -> str:
-    """A rank: whole, or with a half for ties."""
+    """A rank, with a decimal for ties."""
     return "–" if value is None else f"{value:.3g}"
 
 
 def p_value(value: float | None) -> str:
-    """A p-value as papers print it."""
+    """A p-value as papers print it.
+
+    Example:
+        >>> p_value(0.0312), p_value(0.0001)
+        ('p = 0.031', 'p < 0.001')
+    """
     if value is None:
         return "–"
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

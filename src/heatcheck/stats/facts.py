@@ -1,23 +1,23 @@
-"""What the scores themselves do not say about a run's methods and metrics."""
+"""What statistics need to know about methods and metrics beside their scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-NOT_FAITHFULNESS = ("form", "sanity")  # families that do not ask whether a map is true
+NOT_FAITHFULNESS = ("form", "sanity")  # families of metrics that do not measure faithfulness
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the scores themselves do not say about methods and metrics.
+    """What statistics need to know about methods and metrics beside their scores.
 
     Args:
         higher_is_better: the direction of every metric in the table.
         controls: methods that are shown and never ranked.
-        circular: (method, metric) pairs in which the method asks the metric's own queries.
+        circular: (method, metric) pairs in which the method makes the metric's own queries.
         random: the control that carries no information; a control even when `controls` omits it.
-        of_model: metrics that measure the model: all maps score alike, so none is ranked or held against random.
-        outside_mean_rank: metrics that are shown and ranked, and do not count in the mean rank.
+        of_model: metrics that measure the model: all maps score the same, so none is ranked or tested against random.
+        outside_mean_rank: metrics that rank methods and do not count in the mean rank.
     """
 
     higher_is_better: Mapping[str, bool]
@@ -29,15 +29,15 @@ class Facts:
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> "Facts":
-        """Out of a run's facts: methods and metrics by the names that tables show, and circular pairs."""
+        """From a run's facts: methods and metrics by the names that tables show, and circular pairs."""
         methods, metrics = run.get("methods", ()), run.get("metrics", ())
         of_model = frozenset(m["name"] for m in metrics if "map" in m.get("invariant", ()))
-        chance = [m["name"] for m in methods if m.get("id") == "random"]
+        randoms = [m["name"] for m in methods if m.get("id") == "random"]
         return cls(
             higher_is_better={m["name"]: m["better"] == "higher" for m in metrics},
             controls=frozenset(m["name"] for m in methods if m.get("control")),
             circular=frozenset((method, metric) for method, metric in run.get("circular", ())),
-            random="random" if "random" in chance or not chance else chance[0],
+            random="random" if "random" in randoms or not randoms else randoms[0],
             of_model=of_model,
             outside_mean_rank=outside_mean_rank({m["name"]: m.get("family") for m in metrics}, of_model),
         )
@@ -58,13 +58,13 @@ class Facts:
 
 
 def outside_mean_rank(families: Mapping[str, str | None], of_model: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Metrics of a run that do not count in its mean rank: those of form and sanity, beside any other.
+    """Metrics that do not count in a run's mean rank: those of the families form and sanity.
 
-    A run that has no other metric to rank by counts them all.
+    They do count where the run has no other metric that ranks methods.
 
     Args:
         families: the family of every metric, by name.
-        of_model: metrics that rank nobody.
+        of_model: metrics that rank no method.
 
     Example:
         >>> sorted(outside_mean_rank({"sds": "deletion", "sparseness": "form", "mprt": "sanity"}))

@@ -1,4 +1,4 @@
-"""Bootstrap over samples: one set of resamples shared by everything compared, and BCa intervals."""
+"""Bootstrap over samples, with resamples that are shared by everything compared: BCa and percentile intervals."""
 
 from collections.abc import Iterator
 from statistics import NormalDist
@@ -13,12 +13,12 @@ _NORMAL = NormalDist()
 
 
 def bootstrap_indices(n: int, resamples: int, seed: int) -> NDArray[np.int64]:
-    """Indices of `resamples` draws of `n` samples out of `n`, with replacement: [resamples, n]."""
+    """Indices of `resamples` bootstrap resamples of `n` samples, with replacement: [resamples, n]."""
     return np.concatenate([np.empty((0, n), np.int64), *_index_blocks(n, resamples, seed)])
 
 
 def _index_blocks(n: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """`bootstrap_indices` in pieces of bounded size; the stream does not depend on the pieces."""
+    """`bootstrap_indices` in blocks of bounded size; the indices do not depend on the block size."""
     rng = np.random.default_rng([seed, 0])
     rows = max(1, _BLOCK // max(n, 1))
     for start in range(0, resamples, rows):
@@ -26,40 +26,40 @@ def _index_blocks(n: int, resamples: int, seed: int) -> Iterator[NDArray[np.int6
 
 
 def resampled_means(values: Array, resamples: int, seed: int) -> Array:
-    """Mean of every row in every resample, over what is not NaN: [rows, n] to [rows, resamples].
+    """Mean of every row in every resample, NaN ignored: [rows, n] to [rows, resamples].
 
-    All rows see the same resamples, so rows may be subtracted and ranked resample by resample. Equal rows
+    All rows share their resamples, so that rows can be subtracted and ranked resample by resample. Equal rows
     give bit-equal means (no BLAS), so ties stay ties. A resample without any number gives NaN.
     """
     k, n = values.shape
     means = np.full((k, resamples), np.nan)
     if n == 0:
         return means
-    there = ~np.isnan(values)
-    filled = np.where(there, values, 0.0)
+    known = ~np.isnan(values)
+    filled = np.where(known, values, 0.0)
     start = 0
     for index in _index_blocks(n, resamples, seed):
         stop = start + len(index)
         for row in range(k):
             total = filled[row][index].sum(axis=1)
-            count = np.full(len(index), n) if there[row].all() else there[row][index].sum(axis=1)
+            count = np.full(len(index), n) if known[row].all() else known[row][index].sum(axis=1)
             np.divide(total, count, out=means[row, start:stop], where=count > 0)
         start = stop
     return means
 
 
 def bca(values: Array, resampled: Array, level: float = 0.95) -> tuple[float, float]:
-    """Bias-corrected and accelerated interval for a mean; NaN, NaN for fewer than two numbers.
+    """Bias-corrected and accelerated bootstrap interval of a mean; NaN, NaN for fewer than two numbers.
 
-    Scores are often bounded and skewed, where plain percentiles miss on one side.
+    Scores are often bounded and skewed, and there percentile intervals cover too little on one side.
 
     Args:
-        values: the sample, NaN where there is none.
+        values: the sample; NaN is ignored.
         resampled: its mean in every resample.
-        level: coverage, between 0 and 1.
+        level: nominal coverage, between 0 and 1.
 
-    Paper: efron1987. Differs: plain percentiles where the correction does not exist (every resample on
-    one side of the mean).
+    Paper: efron1987. Differs: percentiles where the correction does not exist (every resample on one side of
+    the mean).
     """
     x = values[~np.isnan(values)]
     means = resampled[~np.isnan(resampled)]
@@ -79,3 +79,22 @@ def bca(values: Array, resampled: Array, level: float = 0.95) -> tuple[float, fl
             tails = np.array([_NORMAL.cdf(float(t)) for t in bias + z / (1 - acceleration * z)])
     low, high = np.quantile(means, tails)
     return float(low), float(high)
+
+
+def mean_band(values: Array, *, seed: int = 0, resamples: int = 1000, level: float = 0.95) -> Array | None:
+    """Pointwise percentile bootstrap interval of a mean curve; None for fewer than two samples.
+
+    Args:
+        values: one curve per sample, [samples, points].
+        seed: of the resamples.
+        resamples: bootstrap resamples of the samples.
+        level: nominal coverage of each point.
+
+    Returns:
+        [2, points]: lower and upper ends.
+    """
+    if len(values) < 2:
+        return None
+    index = bootstrap_indices(len(values), resamples, seed)
+    means = np.stack([column[index].mean(axis=1) for column in values.T], axis=1)
+    return np.asarray(np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0))

@@ -1,4 +1,4 @@
-"""Leaderboards: every method's mean with interval, coverage and rank, beside the controls."""
+"""Leaderboards: mean, interval, coverage and rank of every method under every metric, and ranks over all metrics."""
 
 from itertools import groupby
 
@@ -9,7 +9,7 @@ from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import bca, resampled_means
 from heatcheck.stats.paired import flips_for, holm, sign_flip
 from heatcheck.stats.ranks import rank_interval, rank_of, rounded
-from heatcheck.stats.table import COSTS, KEYS, Array, MetricGroup, Row, groups, null
+from heatcheck.stats.table import COSTS, Array, MetricGroup, Row, groups, nan_to_null
 
 LEADERBOARD = {
     "model": pl.String,
@@ -59,25 +59,25 @@ def leaderboard(
     level: float = 0.95,
     coverage_floor: float = 0.5,
 ) -> pl.DataFrame:
-    """One row per (model, data, metric, method), best mean first, methods without a score last.
+    """Means, ranks and tests against random: one row per (model, data, metric, method), best mean first.
 
     Args:
         scores: the long table of scores.
         facts: directions, controls, circular pairs.
-        seed: of resamples and sign patterns; the same for every group, so a metric's rows do not change
-            when another metric is added.
-        resamples: bootstrap resamples of the samples, shared by all methods of a group.
+        seed: of resamples and sign patterns; the same for every metric, so that a metric's rows do not change when
+            another metric is added.
+        resamples: bootstrap resamples of the samples, shared by all methods.
         level: of both intervals; a method beats random, or loses to it, if its p-value is at most 1 − level.
-        coverage_floor: a method scored on a smaller share of the samples is unranked.
+        coverage_floor: a method scored on a smaller share of the samples is not ranked.
 
     Returns:
-        `mean`, `low`, `high`: on the method's own ok samples, BCa bootstrap. `n_ok`, `n`, `coverage`: `n`
-        counts every sample of the group, whichever method has it. `rank`, `rank_low`, `rank_high`: among
-        the ranked methods, ties averaged; the interval is of the rank over resamples. `random_p`:
-        one-sided paired sign-flip test against random on common ok samples, Holm-corrected over the
-        group's methods (controls apart). `beats_random`, `loses_to_random`: whether that test, or the same
-        test in the other direction, is significant; null where there is nothing to test. `reason`: why a method is unranked. `seconds`, `forwards`,
-        `backwards`: means per ok sample.
+        `mean`, `low`, `high`: over the method's own ok samples, with BCa bootstrap interval. `n_ok` of `n` samples
+        have a score, `coverage` is their share; `n` counts the samples of all methods. `rank`, `rank_low`,
+        `rank_high`: among the ranked methods, ties averaged, with bootstrap interval. `random_p`: p-value of the
+        one-sided paired sign-flip test against random on common ok samples, Holm-corrected over the metric's methods
+        (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
+        direction, is significant; null where nothing was tested. `reason`: why a method is not ranked. `seconds`,
+        `forwards`, `backwards`: means per ok sample. Methods without a score come last.
     """
     rows: list[Row] = []
     for group in groups(scores, facts):
@@ -92,23 +92,23 @@ def leaderboard(
                 {
                     **group.key,
                     "method": method,
-                    "mean": null(group.means[i]),
-                    "low": null(low),
-                    "high": null(high),
+                    "mean": nan_to_null(group.means[i]),
+                    "low": nan_to_null(low),
+                    "high": nan_to_null(high),
                     "n_ok": int(group.n_ok[i]),
                     "n": group.n,
                     "coverage": float(group.coverage[i]),
-                    "rank": null(rank[i]),
-                    "rank_low": null(rank_low[i]),
-                    "rank_high": null(rank_high[i]),
+                    "rank": nan_to_null(rank[i]),
+                    "rank_low": nan_to_null(rank_low[i]),
+                    "rank_high": nan_to_null(rank_high[i]),
                     "control": facts.is_control(method),
                     "circular": (method, group.metric) in facts.circular,
-                    "random_p": null(random_p[i]),
+                    "random_p": nan_to_null(random_p[i]),
                     "beats_random": None if np.isnan(random_p[i]) else bool(random_p[i] <= 1 - level),
                     "loses_to_random": None if np.isnan(worse_p[i]) else bool(worse_p[i] <= 1 - level),
                     "ranked": reasons[i] is None,
                     "reason": reasons[i],
-                    **{cost: null(group.costs[i, c]) for c, cost in enumerate(COSTS)},
+                    **{cost: nan_to_null(group.costs[i, c]) for c, cost in enumerate(COSTS)},
                 }
             )
         # NaN sorts last, equal means by name.
@@ -128,82 +128,62 @@ def _ranks(group: MetricGroup, reasons: list[str | None], resampled: Array, leve
 
 
 def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
-    """Adjusted p-values of being better than random, and of being worse."""
+    """Holm-corrected one-sided p-values: of being better than random, and of being worse."""
     better, worse = np.full((2, len(group.methods)), np.nan)
     if facts.random not in group.methods or group.metric in facts.of_model:
         return better, worse
-    chance = group.methods.index(facts.random)
-    gains = group.gains - group.gains[chance]
+    random = group.methods.index(facts.random)
+    differences = group.oriented - group.oriented[random]
     flips = flips_for(len(group.methods), level)
-    raw = sign_flip(gains, alternative="greater", flips=flips, seed=seed)
-    raw[chance] = np.nan
+    p_better = sign_flip(differences, alternative="greater", flips=flips, seed=seed)
+    p_better[random] = np.nan
     # Only a method behind random can lose to it: every other has a p-value of at least one half.
-    behind = np.nansum(gains, axis=1) < 0
-    other = np.where(np.isnan(raw), np.nan, 1.0)
-    other[behind] = sign_flip(-gains[behind], alternative="greater", flips=flips, seed=seed)
+    behind = np.nansum(differences, axis=1) < 0
+    p_worse = np.where(np.isnan(p_better), np.nan, 1.0)
+    p_worse[behind] = sign_flip(-differences[behind], alternative="greater", flips=flips, seed=seed)
     control = np.array([facts.is_control(m) for m in group.methods])
-    for some in (control, ~control):
-        better[some], worse[some] = holm(raw[some]), holm(other[some])
+    for family in (control, ~control):
+        better[family], worse[family] = holm(p_better[family]), holm(p_worse[family])
     return better, worse
 
 
-def not_better_than_random(board: pl.DataFrame) -> pl.DataFrame:
-    """Per metric the methods that are not significantly better than random; controls are not listed.
-
-    Returns:
-        `model`, `data`, `metric`, `methods`: a sorted list; null where random was not measured or has no
-        sample in common with any method.
-    """
-    tested = ~pl.col("control") & pl.col("beats_random").is_not_null()
-    return (
-        board.group_by(KEYS)
-        .agg(
-            methods=pl.col("method").filter(tested & ~pl.col("beats_random")).sort(),
-            tested=tested.any(),
-        )
-        .select(*KEYS, methods=pl.when("tested").then("methods"))
-        .sort(KEYS)
-    )
-
-
 def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """One row per (model, data, method) over all metrics, best mean rank first; controls are left out.
+    """Mean rank over all metrics: one row per (model, data, method), best first, without controls.
 
-    A metric that ranks fewer than two methods orders nothing and does not count; nor do the metrics that
-    `facts` sets apart.
+    A metric that ranks fewer than two methods does not count, nor do those in `facts.outside_mean_rank`.
 
     Args:
         board: what `leaderboard` returned.
-        facts: directions of the metrics, and which are apart.
+        facts: directions of the metrics, and which of them do not count.
 
     Returns:
-        `mean_rank`: over the metrics that rank the method. `mean_z`: mean over them of the method's mean
-        score in standard deviations from the ranked methods' average, in the better direction. `wins`:
-        metrics in which no method ranks better; `shared`: those of them in which another ranks as well.
-        `metrics` of `of`: how many metrics rank the method, out of those that rank any.
+        `mean_rank`: over the metrics that rank the method. `mean_z`: mean over them of the z-score of the method's
+        mean among the ranked methods, positive where better. `wins`: metrics in which no method ranks better;
+        `shared`: those of them in which another method has the same rank. `metrics` of `of`: how many metrics rank
+        the method, out of those that count.
     """
     rows: list[Row] = []
-    mine = board.filter(~pl.col("control")).sort("model", "data", "metric", "method")
-    for (model, data), case in groupby(mine.iter_rows(named=True), key=lambda r: (r["model"], r["data"])):
-        seen: dict[str, list[tuple[float, float, bool, bool]]] = {}
+    methods = board.filter(~pl.col("control")).sort("model", "data", "metric", "method")
+    for (model, data), case in groupby(methods.iter_rows(named=True), key=lambda r: (r["model"], r["data"])):
+        results: dict[str, list[tuple[float, float, bool, bool]]] = {}
         of = 0
         for metric, entries in groupby(case, key=lambda r: str(r["metric"])):
-            everyone = list(entries)
-            for entry in everyone:
-                seen.setdefault(entry["method"], [])
-            ranked = [entry for entry in everyone if entry["ranked"]]
+            shown = list(entries)
+            for entry in shown:
+                results.setdefault(entry["method"], [])
+            ranked = [entry for entry in shown if entry["ranked"]]
             if len(ranked) < 2 or metric in facts.outside_mean_rank:
                 continue
             of += 1
             z = _z_scores(facts.sign(metric) * np.array([entry["mean"] for entry in ranked]))
             ranks = [entry["rank"] for entry in ranked]
             best = min(ranks)
-            several = ranks.count(best) > 1
+            tied = ranks.count(best) > 1
             for entry, score in zip(ranked, z.tolist(), strict=True):
                 first = entry["rank"] == best
-                seen[entry["method"]].append((entry["rank"], score, first, first and several))
-        for method, results in seen.items():
-            rank, score, wins, shared = np.array(results).reshape(-1, 4).T
+                results[entry["method"]].append((entry["rank"], score, first, first and tied))
+        for method, per_metric in results.items():
+            rank, score, wins, shared = np.array(per_metric).reshape(-1, 4).T
             rows.append(
                 {
                     "model": model,
@@ -223,7 +203,7 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _z_scores(values: Array) -> Array:
-    apart = values - values.mean()
-    spread = apart.std()
+    centred = values - values.mean()
+    spread = centred.std()
     tied = spread <= 1e-12 * np.abs(values).max()
-    return np.zeros_like(apart) if tied else np.asarray(apart / spread)
+    return np.zeros_like(centred) if tied else np.asarray(centred / spread)

@@ -1,9 +1,9 @@
-"""Two methods on the same samples: mean difference, its interval, its p-value, and who wins how often.
+"""Paired comparison of two methods: mean difference, its interval, its p-value, and the share of wins.
 
-The test flips signs: if two methods are exchangeable, swapping their scores on any sample changes
-nothing, so every pattern of signs of the differences is equally likely. Its statistic is the mean
-difference itself, the very number that ranks the methods. Wilcoxon's signed ranks test another centre (the
-pseudo-median) and can be significant against the sign of the mean.
+The test is a sign-flip permutation test: under the null hypothesis two methods are exchangeable on every sample, so
+every pattern of signs of the differences is equally likely. Its statistic is the mean difference, the number that
+also ranks the methods. Wilcoxon's signed-rank test concerns another centre (the pseudo-median) and can be
+significant against the sign of the mean.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ import polars as pl
 
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import bca, resampled_means
-from heatcheck.stats.table import Array, MetricGroup, Row, groups, null
+from heatcheck.stats.table import Array, MetricGroup, Row, groups, nan_to_null
 
-EXACT = 12  # up to so many nonzero differences all sign patterns are enumerated
+EXACT = 12  # up to this many nonzero differences, all sign patterns are enumerated
 FLIPS = 9999
 _BLOCK = 1 << 21
-_RELATIVE = 1e-12  # sums that differ by less are equal
+_RELATIVE = 1e-12  # sums whose relative difference is smaller are equal
 
 Alternative = Literal["two-sided", "greater"]
 
@@ -60,18 +60,28 @@ def holm(p: Array) -> Array:
 
 
 def flips_for(tests: int, level: float) -> int:
-    """How many random sign patterns let the smallest of `tests` p-values survive Holm with room."""
+    """Random sign patterns with which the smallest of `tests` p-values can be significant after Holm's correction."""
     return max(FLIPS, int(np.ceil(4 * tests / (1 - level))) - 1)
 
 
+def smallest_p(samples: int, tests: int) -> float:
+    """Smallest p-value that a one-sided sign-flip test can give, Holm-corrected over `tests` tests.
+
+    Example:
+        >>> smallest_p(3, tests=2), smallest_p(8, tests=2)
+        (0.25, 0.0078125)
+    """
+    return min(1.0, tests * 2.0**-samples)
+
+
 def too_few(samples: int, tests: int, level: float = 0.95) -> bool:
-    """Whether a one-sided test on so few samples cannot be significant, whatever they say, after Holm.
+    """Whether no one-sided test on this many samples can be significant, Holm-corrected over `tests` tests.
 
     Example:
         >>> too_few(3, tests=2), too_few(8, tests=2)
         (True, False)
     """
-    return bool(2.0**-samples * tests > 1 - level)
+    return smallest_p(samples, tests) > 1 - level
 
 
 def sign_flip(
@@ -79,12 +89,12 @@ def sign_flip(
 ) -> Array:
     """p-values of the sign-flip permutation test of the mean, one per row.
 
-    Exact for up to 12 nonzero differences, else Monte Carlo with the observed pattern counted in, which
-    keeps the test valid at any number of flips. All rows share their sign patterns.
+    Exact for up to 12 nonzero differences, else Monte Carlo with the observed pattern included, so that the test is
+    valid for any number of flips. All rows share their sign patterns.
 
     Args:
         differences: paired differences, [rows, samples]; NaN where a sample is not common to the pair.
-        alternative: "greater" asks whether the mean is above zero.
+        alternative: "greater" is the one-sided test of a mean above zero.
         flips: random sign patterns, where not exact.
         seed: of the random patterns.
 
@@ -127,7 +137,7 @@ def _monte_carlo(d: Array, alternative: Alternative, flips: int, seed: int) -> A
 
 
 def _as_extreme(d: Array, sums: Array, alternative: Alternative) -> Array:
-    """In how many of the sums [rows, patterns] the total is at least as extreme as observed."""
+    """Per row, how many of the permuted sums [rows, patterns] are at least as extreme as the observed one."""
     observed, slack = d.sum(axis=1), _RELATIVE * np.abs(d).sum(axis=1)
     if alternative == "two-sided":
         observed, sums = np.abs(observed), np.abs(sums)
@@ -137,7 +147,11 @@ def _as_extreme(d: Array, sums: Array, alternative: Alternative) -> Array:
 def wins_share(differences: Array) -> Array:
     """Share of samples with a positive difference, ties count half: [rows, samples] to [rows].
 
-    The effect size of a pair: 0.5 is no effect, 1 is a win on every sample.
+    An effect size (the probability of superiority): 0.5 is no effect, 1 is a win on every sample.
+
+    Example:
+        >>> wins_share(np.array([0.3, 0.1, 0.0, -0.2]))
+        array([0.625])
     """
     d = np.atleast_2d(differences)
     n = np.sum(~np.isnan(d), axis=1)
@@ -148,48 +162,50 @@ def wins_share(differences: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs of rows of a group, compared on their common ok samples; every array is [pairs].
+class PairedComparison:
+    """Pairs of methods of a group, compared on their common ok samples; arrays are [pairs].
 
     Args:
-        gain: mean difference, positive where the first is better.
+        difference: mean difference, positive where the first is better.
         low: lower end of its interval.
         high: upper end of its interval.
         error: its bootstrap standard error.
-        n: common ok samples.
-        each: differences per sample, [pairs, samples].
+        n: number of common ok samples.
+        per_sample: differences per sample, [pairs, samples].
     """
 
-    gain: Array
+    difference: Array
     low: Array
     high: Array
     error: Array
     n: Array
-    each: Array
+    per_sample: Array
 
 
-def compare(group: MetricGroup, pairs: Sequence[tuple[int, int]], *, seed: int, resamples: int, level: float) -> Pairs:
-    """Compare rows `(a, b)` of `group`, each pair on its common ok samples."""
-    gains = group.gains
+def compare(
+    group: MetricGroup, pairs: Sequence[tuple[int, int]], *, seed: int, resamples: int, level: float
+) -> PairedComparison:
+    """Compare methods `(a, b)` of `group`, given by their rows, each pair on its common ok samples."""
+    oriented = group.oriented
     first = np.array([a for a, _ in pairs], dtype=np.int64)
     second = np.array([b for _, b in pairs], dtype=np.int64)
-    each = gains[first] - gains[second]
-    ok = ~np.isnan(gains)
-    means = resampled_means(gains, resamples, seed)
+    per_sample = oriented[first] - oriented[second]
+    ok = ~np.isnan(oriented)
+    means = resampled_means(oriented, resamples, seed)
     # Where both have the same samples, the mean of differences is the difference of means.
     resampled = means[first] - means[second]
-    unlike = np.flatnonzero((ok[first] != ok[second]).any(axis=1))
-    resampled[unlike] = resampled_means(each[unlike], resamples, seed)
-    ends = np.array([bca(d, r, level) for d, r in zip(each, resampled, strict=True)]).reshape(-1, 2)
-    n = np.sum(~np.isnan(each), axis=1)
-    total = np.where(np.isnan(each), 0.0, each).sum(axis=1)
-    return Pairs(
-        gain=np.divide(total, n, out=np.full(len(n), np.nan), where=n > 0),
+    incomplete = np.flatnonzero((ok[first] != ok[second]).any(axis=1))
+    resampled[incomplete] = resampled_means(per_sample[incomplete], resamples, seed)
+    ends = np.array([bca(d, r, level) for d, r in zip(per_sample, resampled, strict=True)]).reshape(-1, 2)
+    n = np.sum(~np.isnan(per_sample), axis=1)
+    total = np.where(np.isnan(per_sample), 0.0, per_sample).sum(axis=1)
+    return PairedComparison(
+        difference=np.divide(total, n, out=np.full(len(n), np.nan), where=n > 0),
         low=ends[:, 0],
         high=ends[:, 1],
-        error=np.array([_error(d, r) for d, r in zip(each, resampled, strict=True)]),
+        error=np.array([_error(d, r) for d, r in zip(per_sample, resampled, strict=True)]),
         n=n.astype(np.float64),
-        each=each,
+        per_sample=per_sample,
     )
 
 
@@ -210,35 +226,35 @@ def differences(
     level: float = 0.95,
     coverage_floor: float = 0.5,
 ) -> pl.DataFrame:
-    """Every pair of methods that have a score, compared sample by sample.
+    """Paired comparison of every two methods that have a score, per (model, data, metric).
 
-    `difference` is the mean of a − b in the better direction (positive: a is better) on the pair's common
-    ok samples, with a BCa interval; `share` is how often a beats b (ties half). `p` is the two-sided
-    sign-flip p-value. Holm's correction runs within a group over the pairs of ranked methods (`ranked`),
-    and apart from them over the pairs that involve an unranked one, so that controls cost no power.
+    `difference` is the mean of a − b in the metric's direction (positive: a is better) over the pair's common ok
+    samples, with a BCa interval; `share` is the share of samples on which a is better (ties half). `p` is the
+    two-sided sign-flip p-value. Holm's correction is applied within a metric to the pairs of ranked methods
+    (`ranked`), and separately to the pairs that involve an unranked one, so that controls cost no power.
     """
     rows: list[Row] = []
     for group in groups(scores, facts):
         ranked = [reason is None for reason in group.reasons(facts, coverage_floor)]
         pairs = list(combinations(np.flatnonzero(group.n_ok).tolist(), 2))
         both = np.array([ranked[a] and ranked[b] for a, b in pairs], dtype=bool)
-        found = compare(group, pairs, seed=seed, resamples=resamples, level=level)
-        p = sign_flip(found.each, flips=flips_for(len(pairs), level), seed=seed) if pairs else np.empty(0)
+        compared = compare(group, pairs, seed=seed, resamples=resamples, level=level)
+        p = sign_flip(compared.per_sample, flips=flips_for(len(pairs), level), seed=seed) if pairs else np.empty(0)
         adjusted = np.empty(len(pairs))
         adjusted[both], adjusted[~both] = holm(p[both]), holm(p[~both])
-        share = wins_share(found.each)
+        share = wins_share(compared.per_sample)
         rows += [
             {
                 **group.key,
                 "a": group.methods[a],
                 "b": group.methods[b],
-                "difference": null(found.gain[i]),
-                "low": null(found.low[i]),
-                "high": null(found.high[i]),
-                "n": int(found.n[i]),
-                "share": null(share[i]),
-                "p": null(p[i]),
-                "p_holm": null(adjusted[i]),
+                "difference": nan_to_null(compared.difference[i]),
+                "low": nan_to_null(compared.low[i]),
+                "high": nan_to_null(compared.high[i]),
+                "n": int(compared.n[i]),
+                "share": nan_to_null(share[i]),
+                "p": nan_to_null(p[i]),
+                "p_holm": nan_to_null(adjusted[i]),
                 "significant": None if np.isnan(adjusted[i]) else bool(adjusted[i] <= 1 - level),
                 "ranked": bool(both[i]),
             }

@@ -1,10 +1,10 @@
-"""Ranks with average ties, and rank intervals."""
+"""Ranks with average ties, and bootstrap intervals of ranks."""
 
 import numpy as np
 
 from heatcheck.stats.table import Array
 
-_GRAIN = 44  # bits kept of a mean before it is ranked: below that, a difference is rounding
+_BITS = 44  # of a mean that are kept before it is ranked: smaller differences are rounding errors
 
 
 def rank_of(values: Array, higher: bool = True) -> Array:
@@ -20,39 +20,43 @@ def rank_of(values: Array, higher: bool = True) -> Array:
     """
     v = np.asarray(values, dtype=np.float64)
     ranks = np.empty_like(v)
-    for i, mine in enumerate(v):
-        ahead = (v > mine) if higher else (v < mine)
-        ranks[i] = ahead.sum(axis=0) + (1 + (v == mine).sum(axis=0)) / 2
+    for i, value in enumerate(v):
+        ahead = (v > value) if higher else (v < value)
+        ranks[i] = ahead.sum(axis=0) + (1 + (v == value).sum(axis=0)) / 2
     return np.where(np.isnan(v), np.nan, ranks)
 
 
 def rounded(values: Array, scale: float) -> Array:
-    """The values without their last bits, so that means that differ by rounding only are ties.
+    """The values rounded to 44 bits, so that means that differ by floating-point error only are ties.
 
     Args:
         values: means.
-        scale: a magnitude typical of them, equal for all that are compared.
+        scale: their order of magnitude, the same for all values that are compared.
+
+    Example:
+        >>> 0.1 + 0.2 == 0.3, len(set(rounded(np.array([0.1 + 0.2, 0.3]), 0.3).tolist()))
+        (False, 1)
     """
     if not scale > 0:
         return values
-    grain = 2.0 ** (np.floor(np.log2(scale)) - _GRAIN)
-    return np.asarray(np.round(values / grain) * grain)
+    step = 2.0 ** (np.floor(np.log2(scale)) - _BITS)
+    return np.asarray(np.round(values / step) * step)
 
 
-def rank_interval(gains: Array, level: float = 0.95) -> tuple[Array, Array]:
-    """Where each method's rank lies in `level` of the resamples.
+def rank_interval(means: Array, level: float = 0.95) -> tuple[Array, Array]:
+    """Percentile bootstrap interval of each method's rank.
 
-    Both ends are ranks that were attained. A resample in which some method has no number is left out.
+    Both ends are ranks that occur among the resamples. A resample in which a method has no mean is left out.
 
     Args:
-        gains: mean per method and resample, more is better: [methods, resamples].
+        means: mean per method and resample, higher is better: [methods, resamples].
         level: coverage, between 0 and 1.
     """
-    usable = gains[:, ~np.isnan(gains).any(axis=0)]
-    if usable.size == 0:
-        nothing = np.full(len(gains), np.nan)
-        return nothing, nothing
-    ranks = rank_of(usable)
+    complete = means[:, ~np.isnan(means).any(axis=0)]
+    if complete.size == 0:
+        unknown = np.full(len(means), np.nan)
+        return unknown, unknown
+    ranks = rank_of(complete)
     low = np.quantile(ranks, (1 - level) / 2, axis=1, method="lower")
     high = np.quantile(ranks, (1 + level) / 2, axis=1, method="higher")
     return low, high

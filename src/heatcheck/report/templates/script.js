@@ -24,7 +24,7 @@
     return (/[1-9]/.test(text) ? text : text.replace("-", "")).replace(/-/g, "−");
   }
 
-  // Theme: the system's, until somebody chooses.
+  // Theme: the system's, unless the reader has chosen one.
   const root = document.documentElement;
   const keep = (action) => { try { return action(window.localStorage); } catch { return null; } };
   const chosen = keep((store) => store.getItem("heatcheck-theme"));
@@ -35,12 +35,12 @@
     keep((store) => store.setItem("heatcheck-theme", root.dataset.theme));
   });
 
-  // Models and metrics: one panel of each at a time.
+  // One model and one metric is shown at a time.
   function showCase(index) {
     for (const panel of $$("[data-case]")) panel.hidden = panel.dataset.case !== String(index);
     hintAtMore();
   }
-  // Tables wider than the page: a shadow where more is to come.
+  // Tables wider than the page have a shadow at the side where they continue.
   function hintAtMore() {
     for (const box of $$(".scrollbox")) {
       const table = $(".scroll", box);
@@ -81,7 +81,7 @@
     show(tabs[0]);
   }
 
-  // Where the reader is.
+  // Mark the current section in the navigation.
   const links = new Map($$(".bar nav a").map((link) => [link.hash.slice(1), link]));
   if ("IntersectionObserver" in window) {
     const watch = new IntersectionObserver((entries) => {
@@ -118,7 +118,7 @@
     });
   }
 
-  // One tooltip for everything.
+  // One tooltip for the whole page.
   const tip = $("#tip");
   function showTip(event, ...lines) {
     tip.replaceChildren(...lines.map(([left, right]) => make("div", {}, make("span", {}, left), right ? make("b", {}, right) : null)));
@@ -135,7 +135,7 @@
     point.addEventListener("pointerleave", hideTip);
   }
 
-  // Multiverse: a universe's whole ranking under the pointer, its choices marked.
+  // Multiverse: show the ranking of the universe under the pointer and mark its choices.
   for (const table of $$("[data-spec]")) {
     const { labels, methods, ranks } = DATA.cases[Number(table.dataset.spec)].multiverse;
     let here = null;
@@ -154,7 +154,7 @@
     table.addEventListener("pointerleave", () => { mark(null); hideTip(); });
   }
 
-  // Curves: values under the pointer, legend switches.
+  // Curves: show values under the pointer; the legend hides and shows curves.
   for (const figure of $$("[data-curves]")) {
     const [c, k] = figure.dataset.curves.split(":").map(Number);
     const metric = DATA.cases[c].metrics[k];
@@ -191,19 +191,21 @@
     }
   }
 
-  // Exhibits: pictures and coloured tokens.
-  function exhibit(item, alt) {
-    if (!item) return null;
-    if (item.kind === "image") return make("img", { src: item.src, alt, width: item.width, height: item.height });
-    const line = make("p", { class: "tokens", dir: "auto" });
-    for (const [text, glued, level, special] of item.tokens) {
-      if (!glued) line.append(" ");
-      line.append(make("span", { class: `t${level}${special ? " special" : ""}` }, text));
-    }
-    if (item.cut) line.append(` … ${item.cut} more`);
-    return line;
-  }
-  const said = (sample) => Object.entries(sample.said).map(([word, text]) => `${word} ${text}`).join(" · ");
+  // Exhibits: pictures and coloured tokens, by kind.
+  const RENDERERS = {
+    image: (item, alt) => make("img", { src: item.src, alt, width: item.width, height: item.height }),
+    text: (item) => {
+      const line = make("p", { class: "tokens", dir: "auto" });
+      for (const [text, glued, level, special] of item.tokens) {
+        if (!glued) line.append(" ");
+        line.append(make("span", { class: `t${level}${special ? " special" : ""}` }, text));
+      }
+      if (item.cut) line.append(` … ${item.cut} more`);
+      return line;
+    },
+  };
+  const exhibit = (item, alt) => (item ? RENDERERS[item.kind](item, alt) : null);
+  const details = (sample) => Object.entries(sample.details).map(([word, text]) => `${word} ${text}`).join(" · ");
 
   function strip(cell, metric) {
     const [low, high] = [Math.min(...cell.strip), Math.max(...cell.strip)];
@@ -232,10 +234,10 @@
       const text = (map || sample.input || {}).kind === "text";
       const shown = text
         ? exhibit(map || sample.input, "")
-        : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`) || make("div", { class: "nomap" }, "no map here"));
+        : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`) || make("div", { class: "nomap" }, "no map stored"));
       return make("div", { class: "one" }, shown,
         make("div", { class: "who" }, make("bdi", {}, sample.name), make("span", { class: "score" }, number(score, metric.places))),
-        make("span", { class: "about" }, said(sample)));
+        make("span", { class: "about" }, details(sample)));
     };
     const list = (title, found) => (found.length
       ? [make("h4", {}, title), make("div", { class: "row" }, ...found.map(one))] : []);

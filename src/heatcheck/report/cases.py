@@ -1,0 +1,190 @@
+"""The tables of one model on one data set: methods, metrics with their leaderboards, mean ranks, agreement, gaps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from heatcheck import stats
+from heatcheck.report import wording
+from heatcheck.report.charts import Axis, cost_chart, curve_chart, scale
+from heatcheck.report.source import RunSource
+from heatcheck.report.views import LeaderboardRow, MethodView, MetricView, OverallRow, Row
+from heatcheck.stats import Facts
+
+COLOURS = 8
+ALPHA = 0.05
+_SHADES = 8
+_CURVES = 6  # with more ranked methods, only the first few and the last are visible at first
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A run's facts and scores, and what statistics make of them.
+
+    Args:
+        run: the run's facts.
+        facts: those that statistics need.
+        scores: the long table of scores.
+        board: means, ranks and tests against random, per metric.
+        totals: mean ranks over all metrics.
+        best: the best methods of every metric, and those tied with them.
+    """
+
+    run: Mapping[str, Any]
+    facts: Facts
+    scores: pl.DataFrame
+    board: pl.DataFrame
+    totals: pl.DataFrame
+    best: pl.DataFrame
+
+    @classmethod
+    def of(cls, source: RunSource) -> "Tables":
+        """The tables of a whole run."""
+        facts, scores, board = Facts.of(source.facts), source.scores(), source.leaderboard()
+        pairs = stats.differences(scores, facts)
+        totals = stats.overall(board, facts)
+        return cls(source.facts, facts, scores, board, totals, stats.best_and_tied(board, pairs))
+
+    def at(self, model: str, data: str) -> "Tables":
+        """The tables of one model on one data set."""
+        here = (pl.col("model") == model) & (pl.col("data") == data)
+        tables = {name: getattr(self, name).filter(here) for name in ("scores", "board", "totals", "best")}
+        return replace(self, **tables)
+
+
+def method_views(tables: Tables) -> tuple[MethodView, ...]:
+    """The methods that have a row: best mean rank first, then unranked ones as declared, controls last."""
+    present = set(tables.board["method"].to_list())
+    ranked = [name for name in tables.totals["method"].to_list() if name in present]
+    declared = [m["name"] for m in tables.run.get("methods", ()) if m["name"] in present]
+    names = list(dict.fromkeys([*ranked, *declared, *sorted(present)]))
+    names.sort(key=tables.facts.is_control)
+    views: list[MethodView] = []
+    for i, name in enumerate(names):
+        control = tables.facts.is_control(name)
+        views.append(MethodView(i, name, control, -1 if control else i % COLOURS, i // COLOURS % 3))
+    return tuple(views)
+
+
+def metric_views(
+    tables: Tables, source: RunSource, model: str, methods: Sequence[MethodView]
+) -> tuple[MetricView, ...]:
+    """The metrics that have a row, in the order of the run's facts."""
+    present = set(tables.board["metric"].to_list())
+    declared = {m["name"]: m for m in tables.run.get("metrics", ())}
+    return tuple(
+        _metric_view(tables, source, model, facts, methods) for name, facts in declared.items() if name in present
+    )
+
+
+def _metric_view(
+    tables: Tables, source: RunSource, model: str, metric: Row, methods: Sequence[MethodView]
+) -> MetricView:
+    name, facts = metric["name"], tables.facts
+    views = {m.name: m for m in methods}
+    raw = tables.board.filter(pl.col("metric") == name).rows(named=True)
+    axis = scale([float(r[k]) for r in raw for k in ("mean", "low", "high") if r[k] is not None])
+    ranked = [r["method"] for r in raw if r["ranked"]]
+    rows = tuple(_leaderboard_row(r, views[r["method"]], axis, len(ranked)) for r in raw)
+    tested = [r for r in raw if not r["control"] and r["beats_random"] is not None]
+    random = next((row for row in rows if row.method.name == facts.random and row.x is not None), None)
+    best, tied = next(iter(tables.best.filter(pl.col("metric") == name).select("best", "tied").iter_rows()), ([], []))
+    samples = tables.scores["sample"].unique().implode()
+    first_and_last = frozenset([*ranked[:4], *ranked[-1:], facts.random])
+    return MetricView(
+        name=name,
+        facts=metric,
+        higher=facts.sign(name) > 0,
+        rows=rows,
+        axis=axis,
+        random=None if random is None or random.x is None else (random.x_low, random.x, random.x_high),
+        random_mean=random.mean if random else "–",
+        best=tuple(views[m] for m in best),
+        tied=tuple(views[m] for m in tied),
+        not_better=tuple(views[r["method"]] for r in tested if not r["beats_random"]) if tested else None,
+        worse=tuple(views[r["method"]] for r in tested if r["loses_to_random"]),
+        in_mean_rank=name not in facts.outside_mean_rank,
+        circular=tuple(views[r["method"]] for r in raw if r["circular"]),
+        curves=curve_chart(source.curves(model, name).filter(pl.col("sample").is_in(samples)), list(views)),
+        visible=first_and_last if len(ranked) > _CURVES else frozenset(views),
+        cost=cost_chart(raw, facts.sign(name) > 0),
+    )
+
+
+def _leaderboard_row(row: Row, method: MethodView, axis: Axis, ranked: int) -> LeaderboardRow:
+    places = axis.places
+    low, high = row["low"], row["high"]
+    against_random = "" if row["beats_random"] is None else "better" if row["beats_random"] else "not better"
+    against_random = "worse" if row["loses_to_random"] else against_random
+    shade = None
+    if row["ranked"]:
+        shade = round(_SHADES * (1 - (row["rank"] - 1) / (ranked - 1))) if ranked > 1 else _SHADES
+    span = f"{wording.rank(row['rank_low'])}–{wording.rank(row['rank_high'])}"
+    return LeaderboardRow(
+        method=method,
+        raw=row,
+        mean=wording.number(row["mean"], places),
+        interval="" if low is None else f"{wording.number(low, places)} to {wording.number(high, places)}",
+        rank=wording.rank(row["rank"]),
+        rank_interval="" if row["rank_low"] is None or row["rank_low"] == row["rank_high"] else span,
+        x=None if row["mean"] is None else axis.at(row["mean"]),
+        x_low=None if low is None else axis.at(low),
+        x_high=None if high is None else axis.at(high),
+        against_random=against_random,
+        p=wording.p_value(row["random_p"]),
+        shade=shade,
+    )
+
+
+def overall_rows(tables: Tables, methods: Sequence[MethodView]) -> tuple[OverallRow, ...]:
+    """The methods by their mean rank."""
+    views = {m.name: m for m in methods}
+    return tuple(
+        OverallRow(
+            method=views[r["method"]],
+            mean_rank="–" if r["mean_rank"] is None else f"{r['mean_rank']:.2f}",
+            wins=r["wins"],
+            shared=r["shared"],
+            metrics=r["metrics"],
+            of=r["of"],
+            raw=r["mean_rank"],
+        )
+        for r in tables.totals.iter_rows(named=True)
+    )
+
+
+def never_better(tables: Tables, methods: Sequence[MethodView]) -> tuple[MethodView, ...]:
+    """Methods that no metric finds better than random."""
+    names = {name for row in stats.never_better_than_random(tables.board)["methods"] for name in row}
+    return tuple(m for m in methods if m.name in names)
+
+
+def smallest_p(tables: Tables) -> str:
+    """The smallest p-value that any test against random could give, where it is not significant; else empty."""
+    least = min(stats.smallest_p_values(tables.board, tables.facts.random)["smallest_p"].to_list(), default=0.0)
+    return f"{least:.2g}" if least > ALPHA else ""
+
+
+def agreement_of(tables: Tables, metrics: Sequence[MetricView]) -> dict[tuple[int, int], float]:
+    """Kendall's τ of every two metrics, by their indices, both ways."""
+    index = {m.name: i for i, m in enumerate(metrics)}
+    found: dict[tuple[int, int], float] = {}
+    for row in stats.agreement(tables.board).iter_rows(named=True):
+        if row["tau"] is not None:
+            a, b = index[row["a"]], index[row["b"]]
+            found[a, b] = found[b, a] = row["tau"]
+    return found
+
+
+def concordance_of(tables: Tables) -> str:
+    """Kendall's W over all metrics; empty where undefined."""
+    w = stats.concordance(tables.board)["kendall_w"].to_list()
+    return wording.number(w[0], 2) if w and w[0] is not None else ""
+
+
+def gaps(tables: Tables) -> tuple[Row, ...]:
+    """Missing scores, counted by reason."""
+    rows = stats.missing_scores(tables.scores).iter_rows(named=True)
+    return tuple({**row, "example": wording.brief(row["example"] or "–")} for row in rows)

@@ -1,0 +1,96 @@
+"""The whole page of a run, computed from stored numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from heatcheck.report import cases, samples
+from heatcheck.report.cases import Tables
+from heatcheck.report.exhibits import Exhibits
+from heatcheck.report.multiverse import MultiverseView, multiverse_view
+from heatcheck.report.source import RunSource
+from heatcheck.report.views import CaseView, MethodView, PageView, Row
+from heatcheck.stats import Rankings, has_score, rankings, rankings_missing, universes_of
+
+_ROWS = 200  # of a long table
+
+
+def page_view(source: RunSource, title: str | None = None) -> PageView:
+    """Everything the page shows.
+
+    Args:
+        source: the run.
+        title: a headline other than the run's name.
+    """
+    tables, sample_table = Tables.of(source), source.samples()
+    record = tables.run.get("multiverse") or {}
+    in_universes = rankings(tables.scores, tables.facts, universes_of(record)) if record else []
+    keys = _cases(tables.run, tables.board)
+    several_data_sets = len({data for _, data in keys}) > 1
+    exhibits = Exhibits(source)
+    views: list[CaseView] = []
+    script: list[dict[str, Any]] = []
+    for model, data in keys:
+        here = tables.at(model, data)
+        methods = cases.method_views(here)
+        metrics = cases.metric_views(here, source, model, methods)
+        details = samples.sample_details(sample_table, model)
+        names = sorted(here.scores["sample"].drop_nulls().unique().to_list())
+        views.append(
+            CaseView(
+                model=model,
+                data=data,
+                label=f"{model} · {data}" if several_data_sets else model,
+                n=len(names),
+                methods=methods,
+                metrics=metrics,
+                overall=cases.overall_rows(here, methods),
+                never_better=cases.never_better(here, methods),
+                smallest_p=cases.smallest_p(here),
+                agreement=cases.agreement_of(here, metrics),
+                concordance=cases.concordance_of(here),
+                gallery=samples.gallery(source, exhibits, model, names, methods, details, len(keys)),
+                gaps=cases.gaps(here),
+                ok=here.scores.filter(has_score()).height,
+                total=here.scores.height,
+                multiverse=_multiverse(record, in_universes, model, data, methods),
+            )
+        )
+        script.append(samples.script_data(views[-1], here.scores, names, details, exhibits, len(keys)))
+    unusable = sample_table.filter(pl.col("status") != "ok").sort("model", "sample")
+    return PageView(
+        title=title or str(tables.run.get("name") or "Heatcheck"),
+        facts=tables.run,
+        cases=tuple(views),
+        skips=tuple(tables.run.get("skipped", ())),
+        bad_samples=tuple(unusable.iter_rows(named=True)),
+        data={"cases": script},
+    )
+
+
+def _cases(run: Mapping[str, Any], board: pl.DataFrame) -> list[tuple[str, str]]:
+    """Models in the order of the study, each with its data sets; also those that were planned and have no row."""
+    found = board.select("model", "data").unique().sort("model", "data").rows()
+    order = {m["name"]: i for i, m in enumerate(run.get("models", ()))}
+    data = str(run.get("data", {}).get("name", ""))
+    found += [(name, data) for name in order if name not in {model for model, _ in found}]
+    return sorted(found, key=lambda key: (order.get(key[0], len(order)), key))
+
+
+def _multiverse(
+    record: Mapping[str, Any],
+    in_universes: Sequence[Rankings],
+    model: str,
+    data: str,
+    methods: Sequence[MethodView],
+) -> MultiverseView | None:
+    for found in in_universes:
+        if (found.model, found.data) == (model, data):
+            return multiverse_view(found, str(record["base"]), rankings_missing(record, [found]), methods)
+    return None
+
+
+def capped(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+    """The first rows of a long table, and how many more there are."""
+    return rows[:_ROWS], max(len(rows) - _ROWS, 0)

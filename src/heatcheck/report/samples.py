@@ -1,0 +1,182 @@
+"""Samples on the page: the gallery, and the best and worst samples of every method under every metric."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from heatcheck.report import wording
+from heatcheck.report.exhibits import Exhibit, Exhibits
+from heatcheck.report.source import RunSource
+from heatcheck.report.views import CaseView, GalleryItem, MethodView, Row
+from heatcheck.stats import has_score
+
+EXTREMES = 3  # best and worst samples shown per method and metric
+_POINTS = 160  # of a score distribution
+_GALLERY_IMAGES = 480  # on the whole page
+_DRILL_IMAGES = 320  # on the whole page
+_DRILL_EDGE = 112
+
+
+def sample_details(samples: pl.DataFrame, model: str) -> dict[str, dict[str, str]]:
+    """What is known about a model's samples, as label: text pairs, by sample."""
+    rows = samples.filter(pl.col("model") == model).sort("sample", "target")
+    return {row["sample"]: _details(row) for row in rows.iter_rows(named=True)}
+
+
+def _details(row: Row) -> dict[str, str]:
+    found = {}
+    for key, word in (("label", "label"), ("predicted", "predicted"), ("target", "explained")):
+        name = row.get(f"{key}_name")
+        if name is not None or row.get(key) is not None:
+            found[word] = str(name if name is not None else row[key])
+    if row.get("prob") is not None and math.isfinite(row["prob"]):
+        found["probability"] = f"{row['prob']:.2f}"
+    if found.get("explained") == found.get("predicted"):
+        found.pop("explained", None)
+    return found
+
+
+def gallery(
+    source: RunSource,
+    exhibits: Exhibits,
+    model: str,
+    samples: Sequence[str],
+    methods: Sequence[MethodView],
+    details: Mapping[str, Mapping[str, str]],
+    cases: int,
+) -> tuple[GalleryItem, ...]:
+    """The source's gallery samples with the maps of all methods, as many as the page has room for.
+
+    Args:
+        source: the run.
+        exhibits: draws samples and maps.
+        model: whose maps.
+        samples: all samples of the case, sorted.
+        methods: in the order of the page.
+        details: what is known about each sample.
+        cases: how many cases share the page.
+    """
+    wanted = [s for m, s in dict.fromkeys(tuple(pair) for pair in source.gallery()) if m == model and s in samples]
+    wanted = wanted[: max(1, _GALLERY_IMAGES // (cases * max(len(methods), 1)))]
+    images = len(wanted) * len(methods) * cases
+    edge = 208 if images <= 100 else 176 if images <= 240 else 128
+    items: list[GalleryItem] = []
+    for sample in wanted:
+        drawn = [(m, exhibits.map(model, sample, m.name, edge)) for m in methods]
+        maps = tuple((m, e) for m, e in drawn if e is not None)
+        shown = exhibits.sample(model, sample, edge)
+        if maps or shown is not None:
+            name = wording.brief(sample)
+            items.append(GalleryItem(samples.index(sample), name, details.get(sample, {}), shown, maps))
+    return tuple(items)
+
+
+def script_data(
+    case: CaseView,
+    scores: pl.DataFrame,
+    samples: Sequence[str],
+    details: Mapping[str, Mapping[str, str]],
+    exhibits: Exhibits,
+    cases: int,
+) -> dict[str, Any]:
+    """What the page's script needs for one case: best and worst samples with their maps, and values under the pointer.
+
+    Args:
+        case: the case.
+        scores: its long table of scores.
+        samples: its samples, sorted; the script knows them by their index.
+        details: what is known about each sample.
+        exhibits: draws samples and maps.
+        cases: how many cases share the page.
+    """
+    index = {name: i for i, name in enumerate(samples)}
+    per_sample = scores.filter(has_score()).group_by("metric", "method", "sample").agg(pl.col("score").mean())
+    cells, extremes = _cells(case, per_sample, index)
+    budget = _DRILL_IMAGES // cases
+    maps: dict[str, Exhibit] = {}
+    for method, sample in extremes[:budget]:
+        made = exhibits.map(case.model, sample, method.name, _DRILL_EDGE)
+        if made is not None:
+            maps[f"{method.index}:{index[sample]}"] = made
+    shown = sorted({s for _, s in extremes} | {samples[item.index] for item in case.gallery})
+    return {
+        "multiverse": _multiverse_data(case),
+        "methods": [m.name for m in case.methods],
+        "metrics": _metrics_data(case),
+        "samples": {
+            str(index[s]): {
+                "name": wording.brief(s),
+                "details": details.get(s, {}),
+                "input": exhibits.sample(case.model, s, _DRILL_EDGE) if i < budget else None,
+            }
+            for i, s in enumerate(shown)
+        },
+        "scores": _gallery_scores(case, per_sample, samples),
+        "cells": cells,
+        "maps": maps,
+    }
+
+
+def _cells(
+    case: CaseView, per_sample: pl.DataFrame, index: Mapping[str, int]
+) -> tuple[dict[str, dict[str, Any]], list[tuple[MethodView, str]]]:
+    """Per `method:metric` its best and worst samples and all its scores; and all those samples, most extreme first."""
+    cells: dict[str, dict[str, Any]] = {}
+    extremes: list[tuple[int, MethodView, str]] = []
+    for k, metric in enumerate(case.metrics):
+        for method in case.methods:
+            cell = per_sample.filter((pl.col("metric") == metric.name) & (pl.col("method") == method.name))
+            ordered = cell.sort(["score", "sample"], descending=[metric.higher, False]).select("sample", "score").rows()
+            if not ordered:
+                continue
+            top = min(EXTREMES, (len(ordered) + 1) // 2)
+            best, worst = ordered[:top], ordered[max(top, len(ordered) - EXTREMES) :][::-1]
+            values = sorted(score for _, score in ordered)
+            if len(values) > _POINTS:
+                values = [values[round(i * (len(values) - 1) / (_POINTS - 1))] for i in range(_POINTS)]
+            cells[f"{method.index}:{k}"] = {
+                "best": [[index[s], v] for s, v in best],
+                "worst": [[index[s], v] for s, v in worst],
+                "strip": values,
+            }
+            extremes += [(i, method, s) for side in (best, worst) for i, (s, _) in enumerate(side)]
+    extremes.sort(key=lambda extreme: extreme[0])
+    return cells, list(dict.fromkeys((method, s) for _, method, s in extremes))
+
+
+def _metrics_data(case: CaseView) -> list[dict[str, Any]]:
+    index = {m.name: m.index for m in case.methods}
+    return [
+        {
+            "name": m.name,
+            "better": "higher" if m.higher else "lower",
+            "low": m.axis.low,
+            "high": m.axis.high,
+            "places": m.axis.places,
+            "curves": None
+            if m.curves is None
+            else {"grid": m.curves.grid, "means": {str(index[c.method]): c.mean for c in m.curves.curves}},
+        }
+        for m in case.metrics
+    ]
+
+
+def _multiverse_data(case: CaseView) -> dict[str, Any] | None:
+    view = case.multiverse
+    if view is None:
+        return None
+    return {"labels": view.labels, "methods": [m.name for m in view.methods], "ranks": view.ranks}
+
+
+def _gallery_scores(case: CaseView, per_sample: pl.DataFrame, samples: Sequence[str]) -> dict[str, list[float | None]]:
+    """The scores of every map in the gallery, one per metric, by `method:sample`."""
+    shown = {samples[item.index]: item.index for item in case.gallery}
+    methods = {m.name: m.index for m in case.methods}
+    metrics = {m.name: k for k, m in enumerate(case.metrics)}
+    found: dict[str, list[float | None]] = {}
+    rows = per_sample.filter(pl.col("sample").is_in(list(shown))).sort("method", "sample", "metric")
+    for metric, method, sample, score in rows.select("metric", "method", "sample", "score").iter_rows():
+        found.setdefault(f"{methods[method]}:{shown[sample]}", [None] * len(metrics))[metrics[metric]] = score
+    return found
