@@ -6,7 +6,7 @@ export TOKENIZERS_PARALLELISM := false
 # Two single-threaded processes use two cores better than one process with two threads.
 export OMP_NUM_THREADS := 1
 
-.PHONY: run test test-slow test-all check bench docs clean
+.PHONY: run test test-slow test-all mutants check bench docs clean
 
 .venv/.base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -22,13 +22,16 @@ export OMP_NUM_THREADS := 1
 run: .venv/.base  ## a real model on real pictures: a leaderboard and an HTML report
 	$(BIN)/heatcheck run
 
-test: .venv/.dev  ## everything but the tests marked slow
-	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal -q
+test: .venv/.dev  ## everything but the tests marked slow, and the examples in docstrings
+	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal -q --doctest-modules tests src/heatcheck
 
 test-slow: .venv/.dev  ## the tests marked slow: real models, kills, minutes
-	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests
 
 test-all: test test-slow
+
+mutants: .venv/.dev  ## break every formula once: each must fail the test that it names
+	HEATCHECK_MUTANTS=all $(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests/test_mutants.py
 
 check: .venv/.dev  ## lint and types
 	$(BIN)/ruff check

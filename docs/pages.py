@@ -1,4 +1,4 @@
-"""Write `metrics.md` and `fills.md` from what the units declare: `python docs/pages.py docs`."""
+"""Write `metrics.md` and `fills.md` from what the components declare: `python docs/pages.py docs`."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ ASKS = {
 
 
 def shipped(kind: str) -> list[Entry]:
-    """Units of this package, kin beside kin."""
+    """Components of this package, grouped by family."""
     found = catalogue.metrics_by_family() if kind == "metric" else list(catalogue.entries(kind).values())
     return [entry for entry in found if entry.module.startswith("heatcheck.")]
 
@@ -56,12 +56,17 @@ def metric_row(entry: Entry) -> str:
     inside = "" if low is None and high is None else f"{'−∞' if low is None else low} … {'∞' if high is None else high}"
     cells = [f"`{entry.id}`", entry.summary, entry.facts["better"], inside]
     cells += [", ".join(entry.facts[name]) for name in ("on", "needs", "invariant")]
-    return "| " + " | ".join(cells) + " |"
+    return row(cells)
+
+
+def row(cells: list[str]) -> str:
+    """A line of a table; a bar inside a cell is escaped."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def fills_page() -> str:
     """One table, then what each takes."""
-    rows = [f"| `{e.id}` | {e.summary} | {', '.join(e.facts['on'])} |" for e in shipped("fill")]
+    rows = [row([f"`{e.id}`", e.summary, ", ".join(e.facts["on"])]) for e in shipped("fill")]
     more = [text for entry in shipped("fill") for text in details(entry)]
     return "\n".join([FILLS, "| fill | what it does | on |", "| --- | --- | --- |", *rows, "", *more])
 

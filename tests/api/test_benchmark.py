@@ -109,7 +109,7 @@ def test_a_reference_that_is_missing_is_named(net, x):
 
 def test_explaining_again_needs_a_method_not_a_map(net, x):
     heat = hc.explain(net, x, method="saliency")
-    with pytest.raises(hc.NotApplicable, match="brought without a method"):
+    with pytest.raises(hc.NotApplicable, match="passed without a method"):
         hc.score(net, x, heat, metric="ids(update=true, steps=4)")
     assert hc.score(net, x, ["saliency"], metric="ids(update=true, steps=4)").isfinite().all()
 
@@ -240,3 +240,28 @@ def test_every_public_name_exists():
 def test_importing_heatcheck_imports_no_torch():
     code = "import sys, heatcheck; assert 'torch' not in sys.modules; assert len(sys.modules) < 250"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_random_under_another_label_is_what_methods_are_held_against(net, x, tmp_path):
+    """A profile such as m4 calls random `random_7`; the leaderboard's verdicts are the report's."""
+    methods = {"S": "saliency", "occ": "occlusion(units=grid(2))", "random_7": "random(grid=7)"}
+    bench = hc.Benchmark(models={"net": net}, data=x, methods=methods, metrics=["morf(steps=4)"])
+    result = bench.run(tmp_path / "r", batch=4, progress="none")
+    verdicts = {row["method"]: row["beats_random"] for row in result.leaderboard().to_dicts()}
+    assert verdicts["S"] is not None and verdicts["occ"] is not None
+    assert result.stats_facts.random == "random_7"
+
+
+def test_runtime_options_come_as_one_object_or_by_name(net, x, tmp_path):
+    bench = hc.Benchmark(models={"net": net}, data=x, methods=["saliency"], metrics=["sparseness"])
+    a = bench.run(tmp_path / "a", runtime=hc.Runtime(batch=2, maps="none", progress="none"))
+    b = bench.run(tmp_path / "b", batch=2, maps="none", progress="none")
+    assert a.scores()["score"].equals(b.scores()["score"])
+    with pytest.raises(ValueError, match=r"no runtime option is called 'worker'; did you mean workers\?"):
+        bench.run(tmp_path / "c", worker=2)
+    with pytest.raises(ValueError, match="maps = 'all'"):
+        bench.run(tmp_path / "c", maps="all")
+
+
+def test_the_earlier_name_of_the_adapter_stays():
+    assert hc.Explained is hc.Model

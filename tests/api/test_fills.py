@@ -156,7 +156,7 @@ def command(monkeypatch, tmp_path):
     model = gap_linear((3, 16, 16))
     monkeypatch.setenv("HEATCHECK_CACHE", str(tmp_path))
     monkeypatch.delenv("HEATCHECK_MIGAN", raising=False)
-    monkeypatch.setattr("heatcheck.api.benchmark.load_model", lambda *_a, **_k: model)
+    monkeypatch.setattr("heatcheck.api.fills.load_model", lambda *_a, **_k: model)
     monkeypatch.setattr("heatcheck.data.load.load_data", lambda _spec, samples, seed: model.inputs(samples, seed))
     return lambda *arguments: CliRunner().invoke(app, ["fills", *arguments])
 
@@ -187,7 +187,7 @@ def test_a_fill_nobody_named_may_be_missing(command):
 
 def test_the_command_says_where_there_is_no_feature_layer(command, monkeypatch):
     model = one_head_attention()
-    monkeypatch.setattr("heatcheck.api.benchmark.load_model", lambda *_a, **_k: model)
+    monkeypatch.setattr("heatcheck.api.fills.load_model", lambda *_a, **_k: model)
     monkeypatch.setattr("heatcheck.data.load.load_data", lambda _spec, samples, seed: model.inputs(samples, seed))
     assert "8 samples; distance in logits (no feature layer)" in command("--fill", "pad").stdout
 

@@ -13,16 +13,22 @@ from torch import nn
 from typer.testing import CliRunner
 
 import heatcheck as hc
-from heatcheck.api.benchmark import setup_from_remote
 from heatcheck.api.expansion import contestants, expand, usual
-from heatcheck.api.multiverse import Multiverse, over, twins
+from heatcheck.api.multiverse import Multiverse, over, signed_variants
 from heatcheck.cli import app
 from heatcheck.cli.multiverse import _counted
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError, parse
+from heatcheck.domain.image import ImageDomain
+from heatcheck.domain.text import TextDomain
 from heatcheck.profiles import load_profile, names
+from heatcheck.run.resources import Resources
+from heatcheck.run.setup import prepare
+from heatcheck.run.store import Store
+from heatcheck.run.work import Work
 from heatcheck.stats import rank_of
 
+DOMAINS = {"image": ImageDomain, "text": TextDomain}
 FACTORS = {"fill": ["zero", "blur"], "steps": [4, 8], "sign": ["signed", "abs"]}
 
 
@@ -97,11 +103,11 @@ def test_every_metric_has_a_usual_multiverse(id, modality):
     entry = catalogue.find("metric", id)
     if entry.facts["family"] == "composite":
         with pytest.raises(SpecError, match="adds up other metrics"):
-            expand(id, usual(id))
+            expand(id, usual(id, levels=ImageDomain.usual_levels))
         return
     if modality not in entry.facts["on"]:
         return
-    made = expand(id, usual(id, modality=modality))
+    made = expand(id, usual(id, levels=DOMAINS[modality].usual_levels))
     assert made.universes and made.metrics
     assert not [problem for spec in made.metrics.values() for problem in catalogue.problems("metric", spec)]
 
@@ -134,7 +140,7 @@ def test_a_mistake_is_named(factors, message):
 
 def test_only_maps_with_a_sign_have_a_twin():
     given = ["saliency", "saliency(post=abs)", "grad_cam", "smoothgrad(of=input_x_gradient)", "random", "sobel"]
-    units, labels = twins(given, ("signed", "abs"), "quick")
+    units, labels = signed_variants(given, ("signed", "abs"), "quick")
     assert labels == {
         "signed": {},
         "abs": {m: f"{m} · abs" for m in ("saliency", "smoothgrad(of=input_x_gradient)")},
@@ -146,9 +152,9 @@ def test_only_maps_with_a_sign_have_a_twin():
 
 def test_units_and_aliases_have_twins_too():
     unit = catalogue.build("method", "saliency")
-    units, labels = twins([unit], ("signed", "relu"), "default")
+    units, labels = signed_variants([unit], ("signed", "relu"), "default")
     assert units["saliency · relu"].post == "relu" and labels["relu"] == {"saliency": "saliency · relu"}
-    units, _ = twins(["I×G"], ("signed", "abs"), "idsds")
+    units, _ = signed_variants(["I×G"], ("signed", "abs"), "idsds")
     assert units["I×G · abs"] == "input_x_gradient(post=abs)"
 
 
@@ -371,7 +377,7 @@ def test_the_command_tells_how_far_the_ranking_moves(study, tmp_path):
     done = heatcheck("multiverse", study, *SMALL, "--out", tmp_path / "run", "--quiet")
     assert done.exit_code == 0, done.output
     assert "Kendall's W of 3 methods is" in done.stdout
-    assert all(word in done.stdout for word in ("input_x_gradient", "fill", "steps", "sign", "pairs turned round"))
+    assert all(word in done.stdout for word in ("input_x_gradient", "fill", "steps", "sign", "pairs reversed"))
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Does the ranking survive?" in page and r"morf \u00b7 blur \u00b7 4 \u00b7 abs" in page
     again = heatcheck("multiverse", study, *SMALL, "--out", tmp_path / "run", "--json")
@@ -385,15 +391,18 @@ def test_the_command_tells_how_far_the_ranking_moves(study, tmp_path):
     assert case["verdict"] in " ".join(done.stdout.split())
 
 
-def test_workers_are_told_the_same_units_under_the_same_labels(study):
+def test_workers_get_the_same_components_under_the_same_labels(study, tmp_path):
     bench, made = over(hc.Benchmark.from_study(hc.Study.load(study)), "morf", FACTORS)
     setup = bench.setup()
-    there = setup_from_remote(json.loads(json.dumps(setup.remote)))
-    for mine, theirs in ((setup.methods, there.methods), (setup.metrics, there.metrics)):
-        assert [(label, unit.identity()) for label, unit in mine] == [
-            (label, unit.identity()) for label, unit in theirs
-        ]
-    assert [label for label, _ in there.metrics] == list(made.metrics)
+    store = Store.open(tmp_path / "run", create=True)
+    (part,) = prepare(setup, hc.Runtime(batch=4), store)
+    here = part.work(list(setup.data)[:2], store, setup.sources)
+    there = Work.from_json(here.to_json())
+    assert there == here and setup.sources.portable
+    grid = Resources().grid(there)
+    for mine, theirs in ((part.grid.methods, grid.methods), (part.grid.metrics, grid.metrics)):
+        assert [(m.label, m.digest, m.component) for m in mine] == [(m.label, m.digest, m.component) for m in theirs]
+    assert [m.label for m in grid.metrics] == list(made.metrics)
 
 
 def test_the_plan_asks_nothing(study, tmp_path):

@@ -80,7 +80,7 @@ def test_home_is_spelt_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ('metrics = "sds, lerff"', ":5:1: no metric is called 'lerff'; did you mean lerf?"),
         ('metrics = [{id = "abpc", stepps = 3}]', ":5:26: metric abpc has no parameter 'stepps'; did you mean steps"),
         ('metrics = [{id = "sds", fill = {id = "blur", sigm = 3}}]', ":5:46: fill blur has no parameter 'sigm'"),
-        ("metrics = [{steps = 3}]", ":5:12: a unit written as a table needs its id"),
+        ("metrics = [{steps = 3}]", ":5:12: a method or metric written as a table needs its id"),
         ('metrics = [{id = "abpc", steps = [3]}]', ":5:12: abpc: steps is a list"),
         ('metrics = ["sds("]', ":5:12: 'sds(': the bracket is not closed"),
         ("metrics = []", ":5:1: the list is empty; name at least one"),

@@ -1,291 +1,443 @@
-"""The command line: what it prints, where, and how it ends."""
+"""The command line on a small real model and real files: what it prints, where, and how it ends."""
 
 import csv
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+import heatcheck as hc
 from heatcheck.cli import app
-from heatcheck.cli import run as run_module
 from heatcheck.cli.explain import Explanation, coloured, sheet
+from heatcheck.cli.options import study_of
 from heatcheck.core import catalogue
-from heatcheck.core.types import HeatcheckError, NotApplicable
+from heatcheck.models.vision_shim import load_timm, load_transformers
+from heatcheck.run.store import StoreWarning
 
 HEAVY = ("torch", "numpy", "scipy", "polars", "transformers", "timm", "torchvision", "matplotlib", "plotly", "PIL")
+MODEL = "timm:test_resnet@weights.safetensors"
+NAMES = ('a "b", c.png', "noise.png", "stripes.png")
+RUN = ("--models", MODEL, "--data", "folder:photos", "--metrics", "sds,sparseness", "--batch", 4, "-j", 1)
+GOOD = ("run", *RUN, "--methods", "saliency,random", "--out", "runs/good")
+COMPLAINT = "× " + "long-winded " * 3000
+PLUGIN = f'''
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+import heatcheck as hc
+
+
+@hc.method("cli_breaks")
+def breaks(model, x, target):
+    """Fails, at length."""
+    raise ValueError({COMPLAINT!r})
+
+
+@hc.method("cli_flat")
+def flat(model, x, target):
+    """The same everywhere."""
+    return torch.zeros_like(x)
+
+
+@hc.method("cli_refuses")
+def refuses(model, x, target, *, number: int = 0):
+    """Applies to no model."""
+    raise hc.NotApplicable(f"reason {{number}}")
+
+
+@hc.method("cli_waits")
+def waits(model, x, target):
+    """Once a chunk is saved: stops this process, or waits until somebody else does."""
+    saved = list(Path(os.environ.get("CLI_RUN", "absent")).glob("chunks/*.safetensors"))
+    if saved and "CLI_SIGNAL" in os.environ:
+        os.kill(os.getpid(), int(os.environ["CLI_SIGNAL"]))
+    elif saved and "CLI_READY" in os.environ:
+        Path(os.environ["CLI_READY"]).touch()
+        time.sleep(100)
+    return x
+
+
+@hc.method("cli_defect")
+class Defect(hc.Method):
+    """Has a mistake where it says what it asks."""
+
+    def attribute(self, probe, batch):
+        return probe.domain.leaf(batch.x)
+
+    def asks(self, shape):
+        return {{1 // 0}}
+'''
 
 
 def heatcheck(*arguments: object, **kwargs: Any) -> Result:
     return CliRunner().invoke(app, [str(a) for a in arguments], **kwargs)
 
 
-def outside(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "heatcheck", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, **kwargs)
+def strict(text: str) -> Any:
+    """JSON, in which NaN is no value."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    return json.loads(text, parse_constant=refuse)
 
 
-class FakeResult:
-    """A run that is done, with as many failures as a test wants."""
-
-    def __init__(self, failed: int = 0, skipped: tuple[Any, ...] = (), problems: tuple[str, ...] = ()) -> None:
-        self.failed = failed
-        self.facts = {"skipped": list(skipped)}
-        self.problems = problems
-
-    def scores(self) -> pl.DataFrame:
-        row = {"run": "r", "model": "m", "data": "d", "sample": 'a "b", c', "target": 1, "method": "saliency"}
-        rows = [
-            {**row, "metric": "sds", "score": 0.5, "status": "ok"},
-            {**row, "metric": "abpc", "score": float("nan"), "status": "undefined: ×"},
-        ]
-        return pl.DataFrame(rows)
-
-    def leaderboard(self) -> pl.DataFrame:
-        return pl.DataFrame({"method": ["saliency"], "metric": ["sds"], "mean": [float("nan")]})
-
-    def report(self, path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("<html>")
-        return path
-
-    def check(self) -> list[str]:
-        return list(self.problems)
+def outside(*arguments: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment(), timeout=120, **kwargs)
 
 
-class FakePlan(SimpleNamespace):
-    def record(self) -> dict[str, Any]:
-        return dict(vars(self))
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "heatcheck", *map(str, arguments)]
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """A stand-in for the engine that remembers what it was asked, in an empty working folder."""
-    seen = SimpleNamespace(result=FakeResult(), study=None, options=None, problem=None, act=lambda: None)
-    seen.plan = FakePlan(
-        samples=3, forwards=1234, backwards=5, shared=7, seconds=200.0, memory_bytes=2.5e9, disk_bytes=10, reused=1,
-        rows=[{"model": "m", "kind": "method", "name": "rise", "forwards": 1234, "backwards": 5}],
-        skipped=[{"model": "m", "unit": "grad_cam", "reason": "no layers"}],
-    )  # fmt: skip
+def environment(**more: object) -> dict[str, str]:
+    known = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    return {**known, **{name: str(value) for name, value in more.items()}}
 
-    class Benchmark:
-        @classmethod
-        def from_study(cls, study: Any) -> "Benchmark":
-            seen.study = study
-            return cls()
 
-        def run(self, out: Path, **options: Any) -> FakeResult:
-            seen.out, seen.options = out, options
-            seen.act()
-            if seen.problem is not None:
-                raise seen.problem
-            return seen.result
+# -- a model, pictures and runs, made once ----------------------------------------------------------------------
 
-        def plan(self, **options: Any) -> FakePlan:
-            seen.options = options
-            return seen.plan
 
-    monkeypatch.setitem(sys.modules, "heatcheck.api.benchmark", SimpleNamespace(Benchmark=Benchmark))
-    monkeypatch.setattr(run_module, "show_leaderboard", lambda result: run_module.typer.echo("LEADERBOARD"))
-    monkeypatch.chdir(tmp_path)
-    return seen
+def draw(path: Path, seed: int) -> None:
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    Image.fromarray(coarse).resize((30, 20)).save(path)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny network's weights, pictures, a table of texts and a plugin."""
+    folder = tmp_path_factory.mktemp("cli")
+    from safetensors.torch import save_file
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = load_timm().create_model("test_resnet", pretrained=False, num_classes=7)
+    save_file(network.state_dict(), folder / "weights.safetensors")
+    broken = {k: v * float("nan") if k == "fc.weight" else v for k, v in network.state_dict().items()}
+    save_file(broken, folder / "broken.safetensors")
+    for many, names in (("photos", NAMES), ("many", [f"{i}.png" for i in range(9)])):
+        (folder / many).mkdir()
+        for i, name in enumerate(names):
+            draw(folder / many / name, i)
+    (folder / "reviews.csv").write_text("text,label\na dull film,0\n")
+    (folder / "own.py").write_text(PLUGIN)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_plugin_is_left() -> Iterator[None]:
+    known, modules = dict(catalogue._own), set(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.startswith("heatcheck_plugin_") and name not in modules]:
+        del sys.modules[name]
+    catalogue._own.clear()
+    catalogue._own.update(known)
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """A stand-in for a run folder."""
-    seen = SimpleNamespace(result=FakeResult(), path=tmp_path)
-    monkeypatch.setattr("heatcheck.cli.folder.opened", lambda run: seen.result)
-    return seen
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(home)
+    return home
 
 
-# -- start-up ----------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def good(home: Path) -> Path:
+    """A finished run of two methods and two metrics on three pictures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        done = heatcheck(*GOOD)
+        assert done.exit_code == 0, done.output
+        (home / "good.stdout").write_text(done.stdout)
+        (home / "good.stderr").write_text(done.stderr)
+    return home / "runs" / "good"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["run", "--help"], ["explain", "--help"]]
-    + [["list", kind] for kind in ("methods", "metrics", "models", "data", "fills", "units", "profiles")]
-    + [["list", "methods", "--json"], ["run", "--metrics", "sdss"]],
-)
-def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
+@pytest.fixture(scope="module")
+def troubled(home: Path) -> Path:
+    """A run in which one method failed on every picture."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        wanted = (*RUN, "--methods", "saliency,cli_breaks,random", "--plugin", "own.py", "--out", "runs/troubled")
+        done = heatcheck("run", *wanted, "--quiet")
+        (home / "troubled.stdout").write_text(done.stdout)
+        (home / "troubled.stderr").write_text(done.stderr)
+        assert done.exit_code == 3, done.output
+    return home / "runs" / "troubled"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The spec of a tiny text classifier in a folder."""
+    transformers = load_transformers()
+    folder = tmp_path_factory.mktemp("bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film", "##s"]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=32)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = transformers.BertConfig(vocab_size=len(words), max_position_embeddings=32, num_labels=2, **sizes)
+        network = transformers.BertForSequenceClassification(config).eval()
+        for weight in network.parameters():
+            weight.data.add_(0.3 * torch.randn(weight.shape))
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return f"hf:{folder}"
+
+
+# -- start-up ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    kinds = ("methods", "metrics", "models", "data", "fills", "units", "profiles")
+    lines = [["--help"], ["--version"], ["run", "--help"], ["explain", "--help"], ["run", "--metrics", "sdss"]]
+    lines += [["list", kind] for kind in kinds] + [["list", "methods", "--json"]]
     code = (
         "import sys\nfrom heatcheck.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        f"print([m for m in {HEAVY} if m in sys.modules], len(sys.modules), file=sys.stderr)"
+        f"for line in {lines}:\n"
+        "    sys.argv = ['heatcheck', *line]\n"
+        "    try:\n        main()\n    except SystemExit:\n        pass\n"
+        f"    print(line, [m for m in {HEAVY} if m in sys.modules], len(sys.modules) < 600, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    heavy, count = done.stderr.strip().splitlines()[-1].rsplit(" ", 1)
-    assert heavy == "[]"
-    assert int(count) < 600
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert found == [f"{line} [] True" for line in lines]
 
 
 def test_every_command_teaches_by_example() -> None:
-    for command in ("run", "plan", "explain", "list", "report", "doctor", "export"):
-        shown = heatcheck(command, "--help")
+    for name in ("run", "plan", "explain", "list", "report", "doctor", "export", "fills", "multiverse"):
+        shown = heatcheck(name, "--help")
         assert shown.exit_code == 0
-        assert shown.output.count(f"heatcheck {command}") >= 2
+        assert shown.output.count(f"heatcheck {name}") >= 2
 
 
-# -- run ---------------------------------------------------------------------------------------------------------
+# -- run --------------------------------------------------------------------------------------------------------
 
 
-def test_without_arguments_the_embedded_study_runs(bench: SimpleNamespace) -> None:
-    done = heatcheck("run")
-    assert done.exit_code == 0
-    assert bench.study.models == ("efficientnet_lite0",)
-    assert (bench.study.data, bench.study.profile, bench.out) == ("images", "quick", Path("runs/default"))
-    assert done.stdout.splitlines() == ["LEADERBOARD", f"report: {Path('runs/default/report.html')}"]
+def test_a_run_ends_with_a_leaderboard_and_a_report(good: Path, home: Path) -> None:
+    shown, notes = (home / "good.stdout").read_text(), (home / "good.stderr").read_text()
+    assert "saliency" in shown and "random" in shown and "sds" in shown and "sparseness" in shown
+    assert shown.splitlines()[-1] == "report: runs/good/report.html"
+    assert (good / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert notes.startswith(f"{MODEL} on folder:photos, profile default, into runs/good\n")
+    scores = hc.Result.open(good).scores()
+    assert scores.shape[0] == 3 * 2 * 2
+    assert scores["status"].unique().to_list() == ["ok"]
+    assert set(scores["sample"]) == set(NAMES)
+
+
+def test_without_models_and_data_the_embedded_study_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = heatcheck(
+        "run", "-n", 1, "--methods", "saliency,random", "--metrics", "sparseness", "--batch", 1, "-j", 1, "-q"
+    )
+    assert done.exit_code == 0, done.output
+    run = json.loads(Path("runs/default/run.json").read_text())
+    assert run["study"]["models"] == {"efficientnet_lite0": "efficientnet_lite0"}
+    assert (run["study"]["data"], run["study"]["profile"]) == ("images", "quick")
+    assert done.stdout.splitlines()[-1] == f"report: {Path('runs/default/report.html')}"
     assert Path("runs/default/report.html").exists()
 
 
-def test_options_reach_the_engine(bench: SimpleNamespace) -> None:
+def test_options_decide_the_run(at_home: Path) -> None:
+    shutil.copy("weights.safetensors", "twin.safetensors")
+    twin = MODEL.replace("weights", "twin")
     done = heatcheck(
-        "run", "--models", "timm:a,timm:b", "-m", "timm:c", "--data", "texts", "--methods",
-        "saliency,rise(samples=3, keep=0.5)", "--metrics", "sds", "--samples", 4, "--target", "7", "--seed", 9,
-        "--workers", 2, "--threads", 3, "--batch", 5,
-        "--maps", "none", "--budget", "2m", "--report", "page.html", "--quiet",
+        "run", "--models", MODEL, "-m", twin, "--data", "folder:photos", "--methods",
+        "saliency,rise(samples=3, keep=0.5)", "--metrics", "sparseness", "--samples", 2, "--target", 3, "--seed", 9,
+        "--workers", 1, "--threads", 2, "--batch", 5, "--maps", "none", "--budget", "2m", "--report", "page.html", "-q",
     )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    study = bench.study
-    assert study.models == ("timm:a", "timm:b", "timm:c")
-    assert study.methods == ("saliency", "rise(samples=3, keep=0.5)")
-    assert (study.profile, study.target, study.seed) == ("default", 7, 9)
-    assert bench.options == {
-        "samples": 4, "workers": 2, "threads": 3, "batch": 5, "maps": "none", "budget": 120.0, "progress": "none",
-    }  # fmt: skip
-    assert bench.out == Path("runs/timm-a-timm-b-timm-c-texts")
-    assert Path("page.html").exists()
-    assert done.stderr == ""
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    out = Path("runs/timm-test_resnet-weights.safetensors-timm-test_resnet-twin.safetensors-folder-ph")
+    run = json.loads((out / "run.json").read_text())
+    assert list(run["study"]["models"]) == [MODEL, twin]
+    assert list(run["study"]["methods"]) == ["saliency", "rise(samples=3, keep=0.5)"]
+    assert (run["study"]["profile"], run["target"], run["seed"], run["maps"]) == ("default", 3, 9, "none")
+    assert (run["study"]["samples"], len(run["samples"])) == (2, 2)
+    assert [(m["numerics"]["forward"], m["numerics"]["threads"]) for m in run["models"]] == [(5, 2)] * 2
+    assert set(hc.Result.open(out).scores()["target"]) == {3}
+    assert Path("page.html").exists() and not (out / "report.html").exists()
 
 
-def test_a_study_file_runs_and_options_beat_it(bench: SimpleNamespace) -> None:
-    Path("mine.toml").write_text('models = "timm:a"\ndata = "images"\nsamples = 3\nseed = 2\n')
-    assert heatcheck("run", "mine.toml", "--samples", 8).exit_code == 0
-    assert (bench.options["samples"], bench.study.seed, bench.out) == (8, 2, Path("runs/mine"))
+def test_options_of_the_runtime_reach_the_study() -> None:
+    runtime = study_of(None, workers=2, threads=3, batch=5, budget="2m", maps="gallery").runtime
+    assert (runtime.workers, runtime.threads, runtime.batch) == (2, 3, 5)
+    assert (runtime.budget, runtime.maps) == (120.0, "gallery")
 
 
-def test_json_is_all_that_stdout_holds(bench: SimpleNamespace) -> None:
-    skip = {"model": "m", "method": "grad_cam", "metric": None, "reason": "no layers"}
-    bench.result = FakeResult(skipped=(skip,))
-    done = heatcheck("run", "--json")
-    told = json.loads(done.stdout)
-    assert told["leaderboard"] == [{"method": "saliency", "metric": "sds", "mean": None}]
-    assert (told["failed"], told["skipped"], told["run"]) == (0, [skip], "runs/default")
-
-
-def test_skips_are_no_failures_but_failures_are(bench: SimpleNamespace) -> None:
-    bench.result = FakeResult(skipped=({"model": "m", "method": "rise", "reason": "no"},))
-    assert heatcheck("run").exit_code == 0
-    bench.result = FakeResult(failed=2)
-    done = heatcheck("run", "--quiet")
-    assert done.exit_code == 3
-    assert "2 cells have no score" in done.stderr
-    assert "LEADERBOARD" in done.stdout
-
-
-class Scored(FakeResult):
-    """A run with given statuses, by method and metric, on two samples."""
-
-    def __init__(self, status: dict[tuple[str, str], str], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.status = status
-        self.facts["methods"] = [{"name": m, "control": m == "random"} for m in {m: None for m, _ in status}]
-
-    def scores(self) -> pl.DataFrame:
-        rows = [
-            {"model": "m", "sample": sample, "method": method, "metric": metric, "status": status}
-            for sample in ("a", "b")
-            for (method, metric), status in self.status.items()
-        ]
-        return pl.DataFrame(rows)
-
-
-def test_a_run_without_any_score_says_why_and_fails(bench: SimpleNamespace) -> None:
-    why = "skipped: it needs a mask"
-    bench.result = Scored({("saliency", "sds"): why, ("random", "sds"): why})
-    done = heatcheck("run", "--quiet")
-    assert (done.exit_code, done.stderr) == (3, "error: Nothing could be ranked: it needs a mask\n")
-    told = heatcheck("run", "--json")
-    assert told.exit_code == 3
-    assert json.loads(told.stdout)["skipped"] == [
-        {"model": "m", "method": method, "metric": "sds", "reason": "it needs a mask", "samples": 2}
-        for method in ("saliency", "random")
-    ]
-
-
-def test_scores_of_controls_alone_are_in_vain_unless_only_they_were_asked_for(bench: SimpleNamespace) -> None:
-    bench.result = Scored(
-        {("lime", "sds"): "skipped: slow", ("rise", "sds"): "undefined: flat", ("random", "sds"): "ok"}
+def test_a_study_file_runs_and_options_beat_it(at_home: Path) -> None:
+    Path("mine.toml").write_text(
+        f'models = "{MODEL}"\ndata = "folder:photos"\nmethods = "random"\nmetrics = "sparseness"\n'
+        "samples = 3\nseed = 2\n[runtime]\nbatch = 4\nworkers = 1\n"
     )
-    done = heatcheck("run", "--quiet")
+    assert heatcheck("run", "mine.toml", "--samples", 1).exit_code == 0
+    run = json.loads(Path("runs/mine/run.json").read_text())
+    assert (run["study"]["samples"], run["seed"]) == (1, 2)
+    assert run["models"][0]["numerics"]["forward"] == 4
+
+
+def test_json_is_all_that_stdout_holds(good: Path, at_home: Path) -> None:
+    done = heatcheck(*GOOD, "--json")
+    record = strict(done.stdout)
+    assert (done.exit_code, record["run"], record["report"]) == (0, "runs/good", "runs/good/report.html")
+    assert (record["failed"], record["skipped"]) == (0, [])
+    assert {(row["method"], row["metric"]) for row in record["leaderboard"]} == {
+        (method, metric) for method in ("saliency", "random") for metric in ("sds", "sparseness")
+    }
+    assert "folder:photos" in done.stderr
+
+
+def test_a_finished_run_asks_the_model_nothing(good: Path, at_home: Path) -> None:
+    chunks = sorted(good.glob("chunks/*"))
+    before = json.loads((good / "run.json").read_text())["passes"]
+    assert heatcheck(*GOOD, "--quiet").stderr == ""
+    assert json.loads((good / "run.json").read_text())["passes"] == before
+    assert sorted(good.glob("chunks/*")) == chunks
+
+
+def test_failures_are_exit_code_3_and_the_leaderboard_is_shown(troubled: Path, home: Path) -> None:
+    notes = (home / "troubled.stderr").read_text()
+    assert notes == "6 cells have no score because something failed; `heatcheck export runs/troubled` shows why\n"
+    assert "saliency" in (home / "troubled.stdout").read_text()
+
+
+def test_skips_are_no_failures(at_home: Path) -> None:
+    done = heatcheck("run", *RUN, "--methods", "saliency,rollout,random", "--out", "runs/skips", "--json")
+    assert done.exit_code == 0, done.output
+    (skip,) = strict(done.stdout)["skipped"]
+    assert (skip["model"], skip["method"]) == (MODEL, "rollout")
+    assert skip["reason"].startswith("needs attention between tokens")
+
+
+def test_a_run_without_any_score_says_why_and_fails(at_home: Path) -> None:
+    wanted = ("run", *RUN[:4], *RUN[6:], "--metrics", "pointing_game", "--methods", "saliency,random")
+    done = heatcheck(*wanted, "--out", "runs/unranked", "--quiet")
+    why = "pointing_game needs a reference 'mask', and none was given"
     assert done.exit_code == 3
-    assert done.stderr == "error: Nothing could be ranked: lime: slow; rise: undefined: flat\n"
-    bench.result = Scored({("random", "sds"): "ok"})
-    assert heatcheck("run").exit_code == 0
+    assert done.stderr.startswith(f"error: Nothing could be ranked: {why}")
+    record = heatcheck(*wanted, "--out", "runs/unranked", "--json")
+    assert record.exit_code == 3
+    skipped = strict(record.stdout)["skipped"]
+    assert [(s["method"], s["metric"], s["samples"]) for s in skipped] == [
+        ("saliency", "pointing_game", 3),
+        ("random", "pointing_game", 3),
+    ]
+    assert all(s["reason"].startswith(why) for s in skipped)
 
 
-def test_many_reasons_are_not_all_told(bench: SimpleNamespace) -> None:
-    bench.result = Scored({(f"m{i}", "sds"): f"skipped: {i}" for i in range(6)})
-    assert heatcheck("run", "--quiet").stderr.endswith("m3: 3; m4: 4; and 1 more reason\n")
+def test_scores_of_controls_alone_rank_nothing_unless_only_they_were_asked_for(at_home: Path) -> None:
+    wanted = ("run", *RUN[:4], *RUN[6:], "--metrics", "sds", "--plugin", "own.py", "--quiet")
+    done = heatcheck(*wanted, "--methods", "cli_refuses,cli_flat,random", "--out", "runs/controls")
+    assert done.exit_code == 3
+    assert done.stderr.startswith("error: Nothing could be ranked: cli_refuses: reason 0; cli_flat: undefined: ")
+    assert heatcheck(*wanted, "--methods", "random", "--out", "runs/random").exit_code == 0
 
 
-def test_what_a_whole_model_skips_is_told_once(bench: SimpleNamespace) -> None:
-    skip = {"model": "m", "method": "rise", "metric": None, "reason": "no grid"}
-    status = {("rise", "sds"): "skipped: no grid", ("lime", "sds"): "ok", ("lime", "morf"): "skipped: no sign"}
-    bench.result = Scored(status, skipped=(skip,))
-    done = heatcheck("run", "--json")
-    cell = {"model": "m", "method": "lime", "metric": "morf", "reason": "no sign", "samples": 2}
-    assert (done.exit_code, json.loads(done.stdout)["skipped"]) == (0, [skip, cell])
+def test_many_reasons_are_not_all_listed(at_home: Path) -> None:
+    methods = ",".join(f"cli_refuses(number={i})" for i in range(6))
+    wanted = ("run", *RUN[:4], *RUN[6:], "--metrics", "sparseness", "--plugin", "own.py", "--methods", methods)
+    done = heatcheck(*wanted, "--out", "runs/reasons", "-n", 1, "--quiet")
+    assert done.exit_code == 3
+    assert done.stderr.endswith("cli_refuses(number=3): reason 3; cli_refuses(number=4): reason 4; and 1 more reason\n")
 
 
-def test_one_of_something_is_not_many(bench: SimpleNamespace) -> None:
-    bench.result = FakeResult(failed=1)
-    assert "1 cell has no score" in heatcheck("run").stderr
-    bench.plan.samples = 1
-    assert "1 sample, 1 of them" in heatcheck("plan").stdout
+def test_what_a_whole_model_skips_is_listed_once(at_home: Path) -> None:
+    metrics = "sds,infidelity(samples=2, scale=none)"
+    wanted = ("run", *RUN[:4], *RUN[6:], "--metrics", metrics, "--methods", "rollout,saliency,saliency(post=abs)")
+    done = heatcheck(*wanted, "--out", "runs/once", "--json")
+    assert done.exit_code == 0, done.output
+    whole, cell = strict(done.stdout)["skipped"]
+    assert (whole["method"], whole["metric"]) == ("rollout", None)
+    assert "samples" not in whole
+    assert (cell["method"], cell["metric"], cell["samples"]) == ("saliency(post=abs)", metrics[4:], 3)
 
 
-def test_interrupted_says_what_is_saved_and_how_to_go_on(bench: SimpleNamespace) -> None:
-    Path("runs/default/chunks").mkdir(parents=True)
-    Path("runs/default/chunks/a.safetensors").touch()
-    bench.problem = KeyboardInterrupt()
-    done = heatcheck("run")
-    assert done.exit_code == 130
-    assert "1 chunk is saved in runs/default; run the same command again" in done.stderr
-    assert done.stdout == ""
+def test_one_of_something_is_not_many(at_home: Path) -> None:
+    wanted = (*RUN[:4], *RUN[6:], "--metrics", "sparseness", "--plugin", "own.py", "-n", 1, "--out", "runs/one")
+    done = heatcheck("run", *wanted, "--methods", "saliency,cli_breaks")
+    assert done.exit_code == 3
+    assert "1 cell has no score" in done.stderr
+    assert "1 sample, 1 of them already done" in heatcheck("plan", *wanted, "--methods", "saliency").stdout
 
 
-def test_a_termination_signal_interrupts_too(bench: SimpleNamespace) -> None:
+# -- interrupted ------------------------------------------------------------------------------------------------
+
+
+def waiting(out: Path) -> tuple[object, ...]:
+    """A run of two chunks whose second one is interrupted."""
+    data = ("--models", MODEL, "--data", "folder:many", "--metrics", "sparseness", "--batch", 4, "-j", 1)
+    return "run", *data, "--methods", "saliency,cli_waits", "--plugin", "own.py", "--out", out, "--quiet"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_says_what_is_saved_and_the_same_command_goes_on(
+    number: signal.Signals, at_home: Path, tmp_path: Path
+) -> None:
+    out, ready = tmp_path / "run", tmp_path / "ready"
+    with subprocess.Popen(
+        command(*waiting(out)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(CLI_RUN=out, CLI_READY=ready),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        limit = time.monotonic() + 90
+        while not ready.exists() and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.05)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr == f"\ninterrupted: 1 chunk is saved in {out}; run the same command again to continue\n"
+    assert len(list(out.glob("chunks/*.safetensors"))) == 1
+    assert heatcheck(*waiting(out)).exit_code == 0
+    assert len(list(out.glob("chunks/*.safetensors"))) == 2
+
+
+def test_a_termination_signal_is_handled_during_the_run_only(
+    at_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    bench.act = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    assert heatcheck("run").exit_code == 130
+    monkeypatch.setenv("CLI_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("CLI_SIGNAL", str(int(signal.SIGTERM)))
+    assert heatcheck(*waiting(tmp_path / "run")).exit_code == 130
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_mendable_error_is_one_message_and_code_2(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.problem = HeatcheckError("model [x] reads pictures, but the data are texts")
-    done = heatcheck("run", "--quiet")
+# -- errors -----------------------------------------------------------------------------------------------------
+
+
+def test_a_mistake_of_the_user_is_one_message_and_code_2(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ("run", "--models", MODEL, "--data", "csv:reviews.csv", "--out", "runs/mixed", "--quiet")
+    done = heatcheck(*wanted)
     assert done.exit_code == 2
-    assert done.stderr == "error: model [x] reads pictures, but the data are texts\n"
+    assert done.stderr == f"error: model {MODEL!r} reads images, but the data 'reviews' are texts\n"
     monkeypatch.setenv("HEATCHECK_DEBUG", "1")
-    assert isinstance(heatcheck("run").exception, HeatcheckError)
+    assert isinstance(heatcheck(*wanted).exception, hc.HeatcheckError)
 
 
-def test_a_defect_is_not_dressed_up_as_a_mistake_of_the_user(bench: SimpleNamespace) -> None:
-    bench.problem = ZeroDivisionError()
-    assert isinstance(heatcheck("run").exception, ZeroDivisionError)
+def test_a_defect_is_not_presented_as_a_mistake_of_the_user(at_home: Path) -> None:
+    done = heatcheck("run", *RUN, "--methods", "cli_defect", "--plugin", "own.py", "--out", "runs/defect", "-q")
+    assert isinstance(done.exception, ZeroDivisionError)
 
 
 @pytest.mark.parametrize(
@@ -302,141 +454,156 @@ def test_a_defect_is_not_dressed_up_as_a_mistake_of_the_user(bench: SimpleNamesp
     ],
 )
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_wrong_usage(bench: SimpleNamespace, command: str, arguments: list[str], message: str) -> None:
+def test_wrong_usage(
+    command: str, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = heatcheck(command, *arguments)
     assert done.exit_code == 2
     assert done.stderr.startswith(message)
     assert done.stdout == ""
-    assert bench.study is None
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_line_of_a_study_is_pointed_at(bench: SimpleNamespace) -> None:
+def test_a_wrong_line_of_a_study_is_pointed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("study.toml").write_text('models = "timm:a"\ndata = "images"\n\nmetrics = ["sds", "morff"]\n')
     done = heatcheck("run", "study.toml")
     assert done.exit_code == 2
     assert done.stderr == "error: study.toml:4:19: no metric is called 'morff'; did you mean morf?\n"
 
 
-# -- plan --------------------------------------------------------------------------------------------------------
+# -- plan -------------------------------------------------------------------------------------------------------
 
 
-def test_plan_tells_passes_time_memory_and_disk(bench: SimpleNamespace) -> None:
-    done = heatcheck("plan", "--samples", 3, "--out", "here")
-    assert done.exit_code == 0
-    assert (bench.options["samples"], bench.options["out"]) == (3, Path("here"))
-    for words in (
-        "rise",
-        "1,234",
-        "about 3 min",
-        "2.5 GB",
-        "10 bytes",
-        "skipped on m: grad_cam (no layers)",
-        "1 of them",
-    ):
+def test_plan_says_passes_time_memory_disk_and_skips(good: Path, at_home: Path) -> None:
+    wanted = ("plan", *RUN, "--methods", "saliency,rollout,random", "--out", "runs/planned")
+    done = heatcheck(*wanted)
+    assert done.exit_code == 0, done.output
+    for words in ("saliency", "3 samples, 0 of them already done", "54 forwards and 3 backwards", "time about"):
         assert words in done.stdout
-    assert json.loads(heatcheck("plan", "--json").stdout) == json.loads(json.dumps(bench.plan.record()))
+    assert re.search(r"memory about [\d.]+ [MG]B, disk about [\d.]+ [kM]B", done.stdout)
+    assert f"skipped on {MODEL}: rollout (needs attention" in done.stdout
+    record = strict(heatcheck(*wanted, "--json").stdout)
+    assert (record["samples"], record["forwards"], record["backwards"], record["reused"]) == (3, 54, 3, 0)
+    (skip,) = record["skipped"]
+    assert (skip["model"], skip["component"], skip["unit"]) == (MODEL, "rollout", "rollout")
+    assert not Path("runs/planned").exists()
+    again = strict(heatcheck("plan", *RUN, "--methods", "saliency,random", "--out", good, "--json").stdout)
+    assert (again["samples"], again["reused"], again["forwards"]) == (3, 3, 0)
 
 
-# -- list --------------------------------------------------------------------------------------------------------
+# -- list -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["methods", "metrics", "models", "data", "fills", "units", "profiles"])
 def test_every_list_is_a_table_and_an_array_of_objects_with_ids(kind: str) -> None:
-    records = json.loads(heatcheck("list", kind, "--json").stdout)
+    records = strict(heatcheck("list", kind, "--json").stdout)
     table = heatcheck("list", kind).stdout
     assert len({record["id"] for record in records}) == len(records) > 1
     for record in records:
         assert record.get("form", record["id"]) in table
 
 
-def test_a_listed_unit_declares_itself() -> None:
-    records = {record["id"]: record for record in json.loads(heatcheck("list", "methods", "--json").stdout)}
+def test_a_listed_component_declares_itself() -> None:
+    records = {record["id"]: record for record in strict(heatcheck("list", "methods", "--json").stdout)}
     assert set(records) >= set(catalogue._shipped("method"))
     assert records["saliency"]["on"] == ["image", "text"]
     assert records["saliency"]["params"] == {"output": "logit", "reduction": "sum", "post": "none"}
     assert records["random"]["control"] is True
 
 
-def test_a_plugin_is_listed(tmp_path: Path) -> None:
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(
-        "import heatcheck as hc\n@hc.method('cli_own')\ndef f(model, x, target):\n    '''Mine.'''\n    return x\n"
-    )
-    assert "cli_own" in heatcheck("list", "methods", "--plugin", plugin).stdout
+def test_a_plugin_is_listed(home: Path) -> None:
+    assert "cli_flat" in heatcheck("list", "methods", "--plugin", home / "own.py").stdout
 
 
 def test_a_list_of_nothing_known() -> None:
     assert heatcheck("list", "metods").exit_code == 2
 
 
-# -- report, doctor, export --------------------------------------------------------------------------------------
+# -- report, doctor, export -------------------------------------------------------------------------------------
 
 
-def test_export_writes_each_format_and_guesses_it_from_the_name(opened: SimpleNamespace) -> None:
-    run = opened.path
-    assert heatcheck("export", run).stdout == f"{run / 'scores.parquet'}\n"
-    assert pl.read_parquet(run / "scores.parquet")["score"].to_list() == [0.5, None]
-    heatcheck("export", run, "--out", run / "a.csv")
-    rows = list(csv.DictReader(io.StringIO((run / "a.csv").read_text(encoding="utf-8"))))
-    assert [(row["sample"], row["score"]) for row in rows] == [('a "b", c', "0.5"), ('a "b", c', "")]
-    heatcheck("export", run, "--format", "json", "--out", run / "b")
-    assert [row["score"] for row in json.loads((run / "b").read_text())] == [0.5, None]
+def test_export_writes_each_format_and_guesses_it_from_the_name(troubled: Path, tmp_path: Path) -> None:
+    assert heatcheck("export", troubled).stdout == f"{troubled / 'scores.parquet'}\n"
+    table = pl.read_parquet(troubled / "scores.parquet")
+    assert table.equals(hc.Result.open(troubled).scores())
+    assert table.filter(pl.col("method") == "cli_breaks")["score"].to_list() == [None] * 6
+    heatcheck("export", troubled, "--out", tmp_path / "a.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8"))))
+    assert [row["sample"] for row in rows] == table["sample"].to_list()
+    assert [row["score"] == "" for row in rows] == table["score"].is_null().to_list()
+    assert NAMES[0] in {row["sample"] for row in rows}
+    heatcheck("export", troubled, "--format", "json", "--out", tmp_path / "b")
+    assert [row["score"] for row in strict((tmp_path / "b").read_text())] == table["score"].to_list()
 
 
-def test_export_to_stdout_is_the_table_and_nothing_else(opened: SimpleNamespace) -> None:
-    text = heatcheck("export", opened.path, "--format", "csv", "--out", "-").stdout
-    assert len(list(csv.DictReader(io.StringIO(text)))) == 2
-    assert json.loads(heatcheck("export", opened.path, "--json").stdout)[1]["status"] == "undefined: ×"
+def test_export_to_stdout_is_the_table_and_nothing_else(troubled: Path) -> None:
+    text = heatcheck("export", troubled, "--format", "csv", "--out", "-").stdout
+    assert len(list(csv.DictReader(io.StringIO(text)))) == 3 * 3 * 2
+    rows = strict(heatcheck("export", troubled, "--json").stdout)
+    failed = {row["status"] for row in rows if row["method"] == "cli_breaks"}
+    assert failed == {f"failed: ValueError: {COMPLAINT.strip()}"}
 
 
-def test_export_refuses_a_name_it_cannot_read(opened: SimpleNamespace) -> None:
-    done = heatcheck("export", opened.path, "--out", "scores.xlsx")
+def test_export_refuses_a_name_it_cannot_read(good: Path) -> None:
+    done = heatcheck("export", good, "--out", "scores.xlsx")
     assert done.exit_code == 2
     assert "cannot tell the format of 'scores.xlsx'" in done.stderr
 
 
-def test_report_names_its_file(opened: SimpleNamespace) -> None:
-    assert heatcheck("report", opened.path).stdout == f"{opened.path / 'report.html'}\n"
-    page = opened.path / "sub" / "page.html"
-    assert heatcheck("report", opened.path, "--out", page).stdout == f"{page}\n"
-    assert page.exists()
+def test_report_names_its_file(good: Path, tmp_path: Path) -> None:
+    assert heatcheck("report", good).stdout == f"{good / 'report.html'}\n"
+    page = tmp_path / "sub" / "page.html"
+    assert heatcheck("report", good, "--out", page).stdout == f"{page}\n"
+    assert "saliency" in page.read_text(encoding="utf-8")
 
 
-def test_a_whole_run_is_well_and_a_damaged_one_is_not(opened: SimpleNamespace) -> None:
-    assert heatcheck("doctor", opened.path).exit_code == 0
-    opened.result = FakeResult(problems=("damaged file set aside: x",))
-    done = heatcheck("doctor", opened.path)
+def damaged(run: Path, copy: Path) -> Path:
+    """A copy of a run with one byte of a chunk changed."""
+    shutil.copytree(run, copy)
+    chunk = next(copy.glob("chunks/*.safetensors"))
+    data = bytearray(chunk.read_bytes())
+    data[-1] ^= 1
+    chunk.write_bytes(data)
+    return copy
+
+
+def test_a_whole_run_is_well_and_a_damaged_one_is_not(good: Path, tmp_path: Path) -> None:
+    done = heatcheck("doctor", good)
+    assert (done.exit_code, done.stdout) == (0, f"{good}: all files are whole\n")
+    assert strict(heatcheck("doctor", good, "--json").stdout) == {"run": str(good), "problems": [], "failed": 0}
+    with pytest.warns(StoreWarning, match="is damaged"):
+        done = heatcheck("doctor", damaged(good, tmp_path / "a"))
     assert done.exit_code == 4
-    assert "damaged file set aside: x" in done.stdout
-    assert json.loads(heatcheck("doctor", opened.path, "--json").stdout)["problems"] == ["damaged file set aside: x"]
+    assert "damaged file set aside" in done.stdout and "12 cells are not computed" in done.stdout
+    with pytest.warns(StoreWarning, match="is damaged"):
+        done = heatcheck("doctor", damaged(good, tmp_path / "b"), "--json")
+    first, second = strict(done.stdout)["problems"]
+    assert first.endswith("its bytes do not match its name")
+    assert second.startswith("12 cells are not computed")
 
 
-def test_the_doctor_tells_what_it_finds_about_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heatcheck.api.benchmark import doctor
+def test_the_doctor_says_which_methods_apply_to_a_model(bert: str) -> None:
+    done = heatcheck("doctor", bert)
+    assert done.exit_code == 0, done.output
+    count = re.search(rf"{re.escape(bert)}: (\d+) of (\d+) methods apply", done.stdout)
+    record = strict(heatcheck("doctor", bert, "--json").stdout)
+    verdicts = {row["id"]: row for row in record["methods"]}
+    assert count is not None
+    assert count.groups() == (str(sum(row["applies"] for row in verdicts.values())), str(len(verdicts)))
+    assert verdicts["saliency"] == {"id": "saliency", "applies": True, "reason": None}
+    assert not verdicts["grad_cam"]["applies"]
+    assert verdicts["grad_cam"]["reason"].split(":")[0] in done.stdout
 
-    finding = doctor.Finding(what="outputs are not finite", where="", consequence="", remedy="", severity="error")
-    sample = SimpleNamespace(problem=None)
-    model = SimpleNamespace(domain=SimpleNamespace(modality="text"), encode=lambda s: s)
-    asked = []
-    monkeypatch.setattr("heatcheck.models.load.load_model", lambda spec: model)
-    monkeypatch.setattr("heatcheck.data.load.load_data", lambda spec: asked.append(spec) or [sample])
-    monkeypatch.setattr(doctor, "examine", lambda model, x: [finding])
-    done = heatcheck("doctor", "timm:x")
-    assert (done.exit_code, asked) == (3, ["texts"])
-    assert "outputs are not finite" in done.stdout
-    monkeypatch.setattr(doctor, "examine", lambda model, x: [])
-    monkeypatch.setattr("heatcheck.run.rehearsal.applicable", lambda model, x: {"lime": None, "rise": "no grid"})
-    done = heatcheck("doctor", "timm:x")
-    assert done.exit_code == 0
-    assert "no grid" in done.stdout
-    assert "1 of 2 methods apply" in done.stdout
-    assert json.loads(heatcheck("doctor", "timm:x", "--json").stdout) == {
-        "findings": [],
-        "methods": [
-            {"id": "lime", "applies": True, "reason": None},
-            {"id": "rise", "applies": False, "reason": "no grid"},
-        ],
-    }
+
+def test_a_model_with_an_error_is_exit_code_3(home: Path) -> None:
+    done = heatcheck(
+        "doctor", f"timm:test_resnet@{home}/broken.safetensors", "--data", f"folder:{home}/photos", "--json"
+    )
+    record = strict(done.stdout)
+    assert (done.exit_code, record["methods"]) == (3, [])
+    assert any(f["severity"] == "error" and "finite" in f["what"] for f in record["findings"])
 
 
 def test_no_run_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
@@ -445,69 +612,50 @@ def test_no_run_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ")
 
 
-# -- explain -----------------------------------------------------------------------------------------------------
+# -- explain ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def explainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for model and method: the map says how bright each pixel, or how long each word, is."""
-    import torch
-
-    def encode(sample: str) -> dict[str, Any]:
-        if Path(sample).suffix:
-            return {"kind": "image", "rgb": np.asarray(Image.open(sample))}
-        tokens = ["[CLS]", *sample.split()]
-        return {"kind": "text", "tokens": tokens, "special": [t == "[CLS]" for t in tokens]}
-
-    def explain(model: Any, data: list[str], *, method: str, target: int | None) -> Any:
-        if method == "grad_cam":
-            raise NotApplicable("no layers")
-        shown = encode(data[0])
-        values = [len(t) for t in shown["tokens"]] if "tokens" in shown else shown["rgb"].mean(-1)
-        return SimpleNamespace(
-            values=torch.tensor(np.asarray(values))[None].float(), target=torch.tensor([target or 0])
-        )
-
-    model = SimpleNamespace(encode=encode, display=lambda sample, x: x, class_name=lambda i: f"class {i}")
-    monkeypatch.setitem(sys.modules, "heatcheck.api.benchmark", SimpleNamespace(explain=explain))
-    monkeypatch.setattr("heatcheck.api.benchmark", SimpleNamespace(explain=explain), raising=False)
-    monkeypatch.setattr("heatcheck.models.load.load_model", lambda spec: model)
-    monkeypatch.setattr("heatcheck.data.load.load_data", list)
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> list[Path]:
-    paths = [tmp_path / "a.png", tmp_path / "b.png"]
-    for i, path in enumerate(paths):
-        Image.fromarray(np.full((20, 30, 3), 100 * i, np.uint8)).save(path)
-    return paths
-
-
-def test_pictures_become_a_sheet(explainer: None, pictures: list[Path], tmp_path: Path) -> None:
+def test_pictures_become_a_sheet(at_home: Path, tmp_path: Path) -> None:
     out = tmp_path / "sheet.png"
-    done = heatcheck("explain", *pictures, "--method", "saliency,rise(samples=3, keep=0.5)", "--out", out)
+    methods = "saliency,rise(samples=3, keep=0.5)"
+    done = heatcheck("explain", *(f"photos/{n}" for n in NAMES[:2]), "-m", MODEL, "--method", methods, "--out", out)
     assert (done.exit_code, done.stdout) == (0, f"{out}\n"), done.output
     with Image.open(out) as page:
         assert page.size == (3 * 224 + 2 * 6, 2 * (224 + 18) + 6)
 
 
-def test_all_methods_leave_out_what_does_not_apply(explainer: None, pictures: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "sheet.png"
-    done = heatcheck("explain", pictures[0], "--method", "all", "--out", out, "--json")
-    assert done.exit_code == 0
-    assert "skipped grad_cam: no layers" in done.stderr
-    methods = [record["method"] for record in json.loads(done.stdout)]
-    assert "saliency" in methods and "grad_cam" not in methods
-    alone = heatcheck("explain", pictures[0], "--method", "grad_cam", "--out", out)
-    assert (alone.exit_code, alone.stderr) == (2, "error: grad_cam no layers\n")
+def test_the_embedded_model_explains_where_none_is_named(home: Path, tmp_path: Path) -> None:
+    done = heatcheck("explain", home / "photos" / "noise.png", "--out", tmp_path / "sheet.png", "--json")
+    (record,) = strict(done.stdout)
+    assert (record["method"], record["shape"], record["out"]) == ("saliency", [224, 224], str(tmp_path / "sheet.png"))
+    assert record["target_name"] == hc.load_model("efficientnet_lite0").class_name(record["target"])
 
 
-def test_texts_become_coloured_words_and_numbers_in_a_pipe(explainer: None) -> None:
-    done = heatcheck("explain", "--text", "a dull film", "--target", 1)
-    assert done.stdout == "saliency → class 1:  a dull[+6] film[+6]\n"
-    told = json.loads(heatcheck("explain", "-", "--json", input="so good\n").stdout)
-    assert told[0]["tokens"] == ["[CLS]", "so", "good"]
-    assert told[0]["values"] == [5, 2, 4]
+def test_all_methods_leave_out_what_does_not_apply(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_own", {})
+    done = heatcheck("explain", "--text", "good film", "-m", bert, "--method", "all", "--profile", "quick", "--json")
+    assert done.exit_code == 0, done.output
+    methods = [record["method"] for record in strict(done.stdout)]
+    skipped = re.findall(r"^skipped (\w+): ", done.stderr, re.MULTILINE)
+    assert "saliency" in methods and "grad_cam" in skipped
+    assert sorted(methods + skipped) == sorted(catalogue._shipped("method"))
+    alone = heatcheck("explain", "--text", "good film", "-m", bert, "--method", "grad_cam")
+    assert alone.exit_code == 2
+    assert alone.stderr.startswith("error: grad_cam")
+
+
+def test_texts_become_words_with_their_weights_in_a_pipe(bert: str) -> None:
+    done = heatcheck("explain", "--text", "a good film", "--target", 1, "-m", bert)
+    heat = hc.explain(bert, ["a good film"], method="saliency", target=1).values[0]
+    line = re.fullmatch(r"saliency → 1:  (\S+) (\S+) (\S+)\n", done.stdout)
+    assert line is not None, done.output
+    for shown, word, value in zip(line.groups(), ("a", "good", "film"), heat[1:4].tolist(), strict=True):
+        text, level = re.fullmatch(r"(\w+)(?:\[([+-]\d)\])?", shown).groups()  # type: ignore[union-attr]
+        assert text == word
+        assert level is None or (int(level) > 0) == (value > 0)
+    (record,) = strict(heatcheck("explain", "-", "--json", "--target", 1, "-m", bert, input="a good film\n").stdout)
+    assert record["tokens"] == ["[CLS]", "a", "good", "film", "[SEP]"]
+    assert record["values"][:5] == pytest.approx(heat[:5].tolist(), rel=1e-6)
 
 
 def test_words_for_the_class_are_warm_and_against_it_cold() -> None:
@@ -532,7 +680,7 @@ def test_a_sheet_shows_each_map_beside_its_input() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["a.png", "--text", "x"], ["absent.png"]])
-def test_explain_says_what_it_needs(explainer: None, arguments: list[str]) -> None:
+def test_explain_says_what_it_needs(arguments: list[str]) -> None:
     done = heatcheck("explain", *arguments)
     assert done.exit_code == 2
     assert done.stderr.startswith(
@@ -540,29 +688,20 @@ def test_explain_says_what_it_needs(explainer: None, arguments: list[str]) -> No
     )
 
 
-def test_a_wrong_method_is_answered_before_anything_is_loaded(pictures: list[Path]) -> None:
-    done = heatcheck("explain", pictures[0], "--method", "salincy")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "error: --method: no method is called 'salincy'; did you mean saliency?\n",
-    )
+def test_a_wrong_method_is_answered_before_anything_is_loaded(home: Path) -> None:
+    done = heatcheck("explain", home / "photos" / "noise.png", "-m", "timm:absent", "--method", "salincy")
+    expected = "error: --method: no method is called 'salincy'; did you mean saliency?\n"
+    assert (done.exit_code, done.stderr) == (2, expected)
 
 
-# -- as a program ------------------------------------------------------------------------------------------------
+# -- as a program -----------------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    code = (
-        "import sys, polars as pl, heatcheck.cli.folder as f\n"
-        "from types import SimpleNamespace\n"
-        "table = pl.DataFrame({'score': [0.5] * 200_000})\n"
-        "f.opened = lambda run: SimpleNamespace(scores=lambda: table)\n"
-        "sys.argv = ['heatcheck', 'export', 'x', '--format', 'csv', '--out', '-']\n"
-        "from heatcheck.cli import main\nmain()\n"
-    )
-    script = '"$0" -c "$1" | head -2'
-    done = subprocess.run(["/bin/sh", "-c", script, sys.executable, code], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "score\n0.5\n"
+def test_a_reader_that_goes_away_is_no_error(troubled: Path) -> None:
+    line = ["/bin/sh", "-c", '"$@" | head -1', "sh", *command("export", troubled, "--format", "csv", "--out", "-")]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment(), timeout=120)
+    assert done.stdout.startswith("run,model,data,sample")
+    assert done.stdout.count("\n") == 1
     assert done.stderr == ""
 
 

@@ -8,6 +8,33 @@ from hypothesis import strategies as st
 from heatcheck.core.types import HeatcheckError
 from heatcheck.probe.answers import OUTPUTS, Answers, scalar
 
+MUTANTS = (
+    (
+        "probe/answers.py",
+        "return logit - torch.where(winner == self.target, second, first)",
+        "return logit - first",
+        "test_outputs_equal_their_definitions",
+    ),
+    (
+        "probe/answers.py",
+        "return (logit - lse).exp()",
+        "return logit.exp()",
+        "test_outputs_equal_their_definitions",
+    ),
+    (
+        "probe/answers.py",
+        "return (own - logits.logsumexp(1)).exp()",
+        "return own.exp()",
+        "test_what_methods_differentiate_is_what_metrics_read",
+    ),
+    (
+        "probe/answers.py",
+        "torch.where(self.label < 0, torch.nan, (winner == self.label).double())",
+        "(winner == self.label).double()",
+        "test_accuracy_without_a_label_is_no_number",
+    ),
+)
+
 
 def answers(logits, target, label=None):
     label = target if label is None else label

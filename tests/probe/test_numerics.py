@@ -9,6 +9,21 @@ from heatcheck.probe import numerics
 from heatcheck.probe.numerics import Numerics, fastest, is_out_of_memory, machine, measure
 from heatcheck.testing import gap_linear, one_head_attention
 
+MUTANTS = (
+    (
+        "probe/numerics.py",
+        "if rate < best_rate * 0.9:",
+        "if rate < best_rate:",
+        "test_a_larger_size_must_win_by_a_margin",
+    ),
+    (
+        "probe/numerics.py",
+        "rate = (time.perf_counter() - start) / size",
+        "rate = time.perf_counter() - start",
+        "test_the_best_rate_wins",
+    ),
+)
+
 
 @pytest.fixture
 def clock(monkeypatch):

@@ -26,6 +26,74 @@ from heatcheck.testing import (
 from heatcheck.testing.watch import counting
 
 MODELS = {"image": additive(), "text": additive_text()}
+MUTANTS = (
+    (
+        "probe/calls.py",
+        "yield index, out[: len(index)]",
+        "yield index, out",
+        "test_padding_is_neither_counted_nor_returned",
+    ),
+    (
+        "probe/calls.py",
+        "self.spent.forwards += len(index)\n",
+        "self.spent.forwards += size\n",
+        "test_padding_is_neither_counted_nor_returned",
+    ),
+    (
+        "probe/calls.py",
+        "padded = torch.cat([index, index[:1].expand(short)]) if short else index",
+        "padded = index",
+        "test_every_call_has_the_exact_shape",
+    ),
+    (
+        "probe/calls.py",
+        "smaller: dict[str, Any] = {direction: size // 2}",
+        "smaller: dict[str, Any] = {direction: 1}",
+        "test_running_out_of_memory_halves_the_calls",
+    ),
+    (
+        "probe/calls.py",
+        "torch.set_num_threads(before)",
+        "pass",
+        "test_threads_are_put_back_also_after_an_error",
+    ),
+    (
+        "probe/deletions.py",
+        'h.update(b"clean" if whole else how + packed)',
+        "h.update(how + packed)",
+        "test_the_clean_answer_is_shared_by_every_fill_and_mask",
+    ),
+    (
+        "probe/deletions.py",
+        "batch.streams.seed if filler.random else None",
+        "None",
+        "test_a_random_fill_is_kept_apart_by_seed",
+    ),
+    (
+        "probe/deletions.py",
+        'h.update(f"{own}|{int(batch.target[row])}|".encode())',
+        'h.update(f"{own}|".encode())',
+        "test_answers_belong_to_a_target",
+    ),
+    (
+        "probe/deletions.py",
+        "if key not in memo and key not in waiting:",
+        "if key not in waiting:",
+        "test_stored_answers_save_the_passes",
+    ),
+    (
+        "probe/deletions.py",
+        "return units.index[i // width] != (i % width)[:, None]",
+        "return units.index[i // width] == (i % width)[:, None]",
+        "test_single_deletions_on_an_additive_model_are_the_contributions",
+    ),
+    (
+        "probe/inside.py",
+        "return torch.stack([place.maps(seen[-1].detach()), place.maps(grad)], 1).contiguous()",
+        "return torch.stack([place.maps(seen[-1].detach()), -place.maps(grad)], 1).contiguous()",
+        "test_activations_equal_autograd",
+    ),
+)
 
 
 @pytest.fixture(params=["image", "text"])

@@ -1,6 +1,7 @@
 """Runs: complete, resumable, shared, and bit-equal whatever stands beside."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +10,6 @@ import torch
 from torch import nn
 
 from heatcheck.api.result import Result
-from heatcheck.core.progress import Silent
 from heatcheck.core.types import Sample
 from heatcheck.data.base import Dataset
 from heatcheck.probe.asks import Shape
@@ -20,12 +20,68 @@ from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import prepare
 from heatcheck.run.task import run_chunk
 
-FIXED = Runtime(batch=4)
+FIXED = Runtime(progress="none", batch=4)
 KEY = ["sample", "method", "metric"]
+MUTANTS = (
+    (
+        "run/task.py",
+        'if at is None or store.status(at).startswith("failed"):',
+        "if at is None:",
+        "test_a_score_that_failed_is_tried_again",
+    ),
+    (
+        "run/task.py",
+        "group.answers = {k: v for k, v in probe.memo.items() if k not in known}",
+        "group.answers = {}",
+        "test_a_method_added_later_asks_no_shared_question_again",
+    ),
+    (
+        "run/task.py",
+        'streams=Streams(grid.seed, tuple(r["digest"] for r in records))',
+        "streams=Streams(grid.seed, tuple(str(i) for i, r in enumerate(records)))",
+        "test_scores_do_not_depend_on_the_order_of_samples",
+    ),
+    (
+        "run/setup.py",
+        "if model.identity in known:",
+        "if False:",
+        "test_numerics_are_written_before_the_first_chunk_and_reused",
+    ),
+    (
+        "run/execution.py",
+        'manifest["finished"] = runner.left == 0',
+        'manifest["finished"] = True',
+        "test_the_budget_stops_between_chunks_and_the_next_run_goes_on",
+    ),
+    (
+        "run/forecast.py",
+        "fresh = {a for a in asks if a not in asked}",
+        "fresh = set(asks)",
+        "test_the_rows_of_a_forecast_add_up_to_its_total",
+    ),
+    (
+        "run/forecast.py",
+        "fresh = m.component.cache_key not in made",
+        "fresh = True",
+        "test_the_plan_counts_exactly_what_the_run_spends",
+    ),
+    (
+        "probe/asks.py",
+        "if count <= 0:",
+        "if count < 0:",
+        "test_the_plan_counts_exactly_what_the_run_spends",
+    ),
+    (
+        "probe/asks.py",
+        "elif count >= n:",
+        "elif count > n:",
+        "test_the_plan_counts_exactly_what_the_run_spends",
+    ),
+)
 
 
-def table(setup, out: Path, options: Runtime = FIXED) -> pl.DataFrame:
-    return Result(execute(setup, out, options, Silent())).scores()
+def table(setup, out: Path, runtime: Runtime = FIXED) -> pl.DataFrame:
+    return Result(execute(setup, out, runtime)).scores()
 
 
 def by_content(scores: pl.DataFrame, setup) -> dict[tuple[str, str, str], tuple[float | None, str]]:
@@ -77,8 +133,8 @@ def test_scores_do_not_depend_on_other_methods_and_metrics(make_setup, tmp_path,
 
 
 def test_another_batch_size_changes_scores_by_rounding_only(make_setup, tmp_path):
-    a = table(make_setup(), tmp_path / "a", Runtime(batch=4))
-    b = table(make_setup(), tmp_path / "b", Runtime(batch=7))
+    a = table(make_setup(), tmp_path / "a", Runtime(progress="none", batch=4))
+    b = table(make_setup(), tmp_path / "b", Runtime(progress="none", batch=7))
     near = ((a["score"] - b["score"]).abs() <= 1e-5 * (1 + a["score"].abs())).mean()
     assert near is not None and near >= 0.99
     assert abs(a["score"].mean() - b["score"].mean()) < 1e-3
@@ -100,7 +156,7 @@ def test_eight_methods_cost_the_shared_passes_of_one(make_setup):
     for methods in (free[:1], free):
         setup = make_setup(methods, metrics, n=6)
         part = prepare(setup, FIXED, None)[0]
-        spent.append(run_chunk(part.model, part.numerics, list(setup.data), part.work).spent.forwards)
+        spent.append(run_chunk(part.grid, list(setup.data)).spent.forwards)
     assert spent[0] == spent[1] > 0
 
 
@@ -109,6 +165,7 @@ def test_the_plan_counts_exactly_what_the_run_spends(make_setup, tmp_path):
         "saliency",
         "input_x_gradient",
         "integrated_gradients(steps=3)",
+        "integrated_gradients(steps=3, post=abs)",
         "occlusion",
         "rise(samples=16)",
         "random",
@@ -116,12 +173,19 @@ def test_the_plan_counts_exactly_what_the_run_spends(make_setup, tmp_path):
     metrics = ["sds", "morf(steps=5)", "lerf(steps=5)", "abpc(steps=5)", "ids(steps=4)", "infidelity(samples=8)"]
     setup = make_setup(methods, metrics, n=5)
     part = prepare(setup, FIXED, None)[0]
-    told = [
-        forecast(part.work.methods, part.work.metrics, Shape(part.model.domain, part.model.encode(s)))
-        for s in setup.data
-    ]
-    spent = run_chunk(part.model, part.numerics, list(setup.data), part.work).spent
+    told = [forecast(part.grid, Shape(part.grid.model.domain, part.grid.model.encode(s))) for s in setup.data]
+    spent = run_chunk(part.grid, list(setup.data)).spent
     assert (sum(t.forwards for t in told), sum(t.backwards for t in told)) == (spent.forwards, spent.backwards)
+
+
+def test_the_rows_of_a_forecast_add_up_to_its_total(make_setup):
+    setup = make_setup(["saliency", "occlusion", "saliency(post=abs)"], ["sds", "morf(steps=5)", "lerf(steps=5)"], n=1)
+    part = prepare(setup, FIXED, None)[0]
+    told = forecast(part.grid, Shape(part.grid.model.domain, part.grid.model.encode(setup.data[0])))
+    for direction in ("forwards", "backwards"):
+        assert sum(row[direction] for row in told.rows) == getattr(told, direction)
+    shared = run_chunk(part.grid, list(setup.data)).spent
+    assert (told.forwards, told.backwards) == (shared.forwards, shared.backwards)
 
 
 def test_a_bad_sample_fails_alone(make_setup, tmp_path):
@@ -130,7 +194,7 @@ def test_a_bad_sample_fails_alone(make_setup, tmp_path):
     unusable = Sample("unusable", "e" * 64, None, problem="the file is empty")
     mixed = Dataset("mixed", setup.data.modality, (*setup.data.samples[:3], broken, unusable, *setup.data.samples[3:]))
     object.__setattr__(setup, "data", mixed)
-    result = Result(execute(setup, tmp_path / "r", FIXED, Silent()))
+    result = Result(execute(setup, tmp_path / "r", FIXED))
     status = dict(result.scores().group_by("sample").agg(pl.col("status").first()).iter_rows())
     assert status.pop("broken") == "failed: ValueError: unreadable"
     assert status.pop("unusable") == "failed: the file is empty"
@@ -155,6 +219,17 @@ def test_a_method_that_raises_loses_only_its_samples(make_setup, tmp_path):
     assert bad["sample"].to_list() == [setup.data[4].name]
     assert bad["status"].to_list() == ["failed: ZeroDivisionError: on purpose"]
     assert scores.filter(pl.col("method") == "saliency")["status"].unique().to_list() == ["ok"]
+
+
+def test_a_score_that_failed_is_tried_again(make_setup, tmp_path, monkeypatch):
+    def fail(*_args):
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr("heatcheck.metrics.sds.SingleDeletion.score", fail)
+    setup = make_setup(["saliency"], ["sds"], n=3)
+    assert table(setup, tmp_path / "r")["status"].unique().to_list() == ["failed: ZeroDivisionError: on purpose"]
+    monkeypatch.undo()
+    assert table(setup, tmp_path / "r")["status"].unique().to_list() == ["ok"]
 
 
 def test_a_map_that_is_not_finite_is_a_status(make_setup, tmp_path):
@@ -194,17 +269,21 @@ def test_a_corrected_label_is_a_miss_for_the_scores(make_setup, tmp_path):
 
 
 def test_numerics_are_written_before_the_first_chunk_and_reused(make_setup, tmp_path):
-    table(make_setup(n=3), tmp_path / "r", Runtime(batch=3))
+    table(make_setup(n=3), tmp_path / "r", Runtime(progress="none", batch=3))
     written = json.loads((tmp_path / "r" / "numerics.json").read_text())
     assert [n["forward"] for n in written.values()] == [3]
-    part = prepare(make_setup(n=3), Runtime(batch=8), execute(make_setup(n=3), tmp_path / "r", Runtime(), Silent()))[0]
-    assert part.numerics.forward == 3
+    part = prepare(
+        make_setup(n=3),
+        Runtime(progress="none", batch=8),
+        execute(make_setup(n=3), tmp_path / "r", Runtime(progress="none")),
+    )[0]
+    assert part.grid.numerics.forward == 3
 
 
 @pytest.mark.parametrize("maps", ["keep", "gallery", "none"])
 def test_maps_are_kept_as_asked_and_scores_are_the_same(make_setup, tmp_path, maps):
     setup = make_setup(n=12)
-    result = Result(execute(setup, tmp_path / "r", Runtime(batch=4, maps=maps), Silent()))
+    result = Result(execute(setup, tmp_path / "r", Runtime(progress="none", batch=4, maps=maps)))
     first, last = setup.data[0].name, setup.data[11].name
     assert (result.map("toy", first, "saliency") is not None) == (maps != "none")
     assert (result.map("toy", last, "saliency") is not None) == (maps == "keep")
@@ -240,16 +319,16 @@ def test_running_out_of_memory_halves_the_batch_and_marks_the_rows(make_setup, t
 
     setup = make_setup(["saliency"], ["sds"], n=3)
     part = prepare(setup, FIXED, None)[0]
-    plain = run_chunk(part.model, Numerics(forward=2, backward=2), list(setup.data), part.work)
-    part.model._network = Greedy(part.model.module())
-    halved = run_chunk(part.model, Numerics(forward=8, backward=8), list(setup.data), part.work)
+    plain = run_chunk(replace(part.grid, numerics=Numerics(forward=2, backward=2)), list(setup.data))
+    part.grid.model._network = Greedy(part.grid.model.module())
+    halved = run_chunk(replace(part.grid, numerics=Numerics(forward=8, backward=8)), list(setup.data))
     assert halved.groups[0].numerics["halved"] is True
     assert halved.groups[0].numerics["forward"] == 2
     assert torch.equal(plain.groups[0].scores[0].value, halved.groups[0].scores[0].value)
 
 
 def test_the_budget_stops_between_chunks_and_the_next_run_goes_on(make_setup, tmp_path):
-    result = Result(execute(make_setup(), tmp_path / "r", Runtime(batch=4, budget=1e-9), Silent()))
+    result = Result(execute(make_setup(), tmp_path / "r", Runtime(progress="none", batch=4, budget=1e-9)))
     assert result.facts["finished"] is False
     assert 0 < result.scores()["status"].str.starts_with("missing").sum() < 300
     assert table(make_setup(), tmp_path / "r")["status"].unique().to_list() == ["ok"]

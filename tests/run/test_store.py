@@ -10,17 +10,72 @@ from hypothesis import strategies as st
 
 from heatcheck.api.result import Result
 from heatcheck.core.files import sweep_temporaries, write_atomically
-from heatcheck.core.progress import Silent
 from heatcheck.core.types import HeatcheckError
 from heatcheck.run.execution import execute
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.store import SampleGroup, ScoreColumn, Store, StoreWarning, pack
+from heatcheck.run.store import SampleGroup, ScoreColumn, Store, StoreWarning, exceptions, pack
 
-FIXED = Runtime(batch=4)
+FIXED = Runtime(progress="none", batch=4)
+MUTANTS = (
+    (
+        "run/store.py",
+        "if sha256_of(path) != path.stem:",
+        "if False:",
+        "test_a_flipped_byte_is_found_set_aside_and_computed_again",
+    ),
+    (
+        "run/store.py",
+        "path.replace(aside / path.name)",
+        "path.unlink()",
+        "test_a_flipped_byte_is_found_set_aside_and_computed_again",
+    ),
+    (
+        "run/store.py",
+        'if header["format"] != FORMAT:',
+        "if False:",
+        "test_a_chunk_of_another_format_is_refused_with_advice",
+    ),
+    (
+        "run/store.py",
+        'if earlier is None or self.status(earlier).startswith("failed"):',
+        "if earlier is None:",
+        "test_a_failed_score_is_superseded_by_a_later_good_one",
+    ),
+    (
+        "run/store.py",
+        'put(f"{g}/score/{i}", c.value.double())',
+        'put(f"{g}/score/{i}", c.value.float())',
+        "test_what_is_packed_is_read_back_bit_for_bit",
+    ),
+    (
+        "run/store.py",
+        "enumerate(status) if s != OK}",
+        "enumerate(status, 1) if s != OK}",
+        "test_statuses_are_kept_by_row",
+    ),
+    (
+        "run/store.py",
+        "keys = sorted(group.answers)",
+        "keys = list(reversed(sorted(group.answers)))[:1]",
+        "test_what_is_packed_is_read_back_bit_for_bit",
+    ),
+    (
+        "core/files.py",
+        "temporary.replace(path)",
+        "path.write_bytes(data)",
+        "test_a_failing_disk_leaves_the_old_file_and_no_temporary",
+    ),
+    (
+        "core/files.py",
+        "if pid.isdigit() and not _alive(int(pid)):",
+        "if pid.isdigit():",
+        "test_a_temporary_of_a_dead_process_is_swept_and_that_of_a_live_one_kept",
+    ),
+)
 
 
 def run(make_setup, out):
-    return Result(execute(make_setup(["saliency", "random"], ["sds"]), out, FIXED, Silent()))
+    return Result(execute(make_setup(["saliency", "random"], ["sds"]), out, FIXED))
 
 
 @pytest.mark.parametrize("where", [0.0, 0.01, 0.5, 0.99])
@@ -61,7 +116,7 @@ def test_a_deleted_file_is_computed_again(make_setup, tmp_path):
 def test_two_runs_can_be_merged_by_copying_their_chunks(make_setup, tmp_path):
     reference = run(make_setup, tmp_path / "r").scores()
     other = tmp_path / "other"
-    store = execute(make_setup(["saliency", "random"], ["sds"]), other, Runtime(batch=4, budget=1e-9), Silent())
+    store = execute(make_setup(["saliency", "random"], ["sds"]), other, Runtime(progress="none", batch=4, budget=1e-9))
     for path in (tmp_path / "r" / "chunks").iterdir():
         (other / "chunks" / path.name).write_bytes(path.read_bytes())
     store.refresh()
@@ -154,6 +209,10 @@ def test_what_is_packed_is_read_back_bit_for_bit(tmp_path_factory, scores, answe
     back = store.answers("model", [s["digest"] for s in samples])
     assert back.keys() == rows.keys()
     assert all((back[k] == rows[k]).all() for k in rows)
+
+
+def test_statuses_are_kept_by_row():
+    assert exceptions(["ok", "failed: x", "ok", "undefined: y"]) == {"1": "failed: x", "3": "undefined: y"}
 
 
 def test_a_failed_score_is_superseded_by_a_later_good_one(tmp_path):

@@ -5,11 +5,10 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from heatcheck.data import load_data
+from heatcheck.data.load import load_data
 from heatcheck.models.vision import VisionModel
-from heatcheck.probe.numerics import Numerics
+from heatcheck.run.grid import ModelGrid
 from heatcheck.run.task import run_chunk
-from heatcheck.run.work import Work
 
 
 def test_a_reference_that_does_not_fit_costs_only_its_sample():
@@ -17,7 +16,7 @@ def test_a_reference_that_does_not_fit_costs_only_its_sample():
     model = VisionModel(net, "m")
     good, bad = load_data(torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
     bad = replace(bad, reference={"mask": torch.ones(5, 7)})
-    chunk = run_chunk(model, Numerics(), [bad, good], Work((), ()))
+    chunk = run_chunk(ModelGrid(model=model), [bad, good])
     found = {record["name"]: record.get("problem") for group in chunk.groups for record in group.samples}
     assert found[good.name] is None
     assert found[bad.name] == "failed: HeatcheckError: the mask is 7 × 5, its picture 8 × 8: they must agree"

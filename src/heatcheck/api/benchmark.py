@@ -39,7 +39,7 @@ class Benchmark:
         profile: where parameters and lists that are not given come from.
         target: the class to explain: predicted, label, top2 or a number; None for the profile's.
         seed: of every random stream.
-        plugins: Python files that declare units of one's own.
+        plugins: Python files that declare methods, metrics or fills.
         multiverse: what the metrics have in common where they are one question asked in many ways; see `multiverse`.
     """
 
@@ -183,7 +183,7 @@ def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profil
     for spec in specs:
         component = as_component(kind, spec, profile)
         label = spec.strip() if isinstance(spec, str) else component.name
-        if any(label == held for held, _ in found):
+        if any(label == known for known, _ in found):
             raise HeatcheckError(f"{kind} {label!r} is listed twice")
         found.append((label, component))
     return found

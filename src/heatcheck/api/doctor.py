@@ -59,7 +59,7 @@ def examine(model: Model, x: Inputs | None = None) -> list[Finding]:
 
     Args:
         model: who is examined; it is not changed.
-        x: an input to try it on; without one, only what can be seen from outside is told.
+        x: an input to try it on; without one, only what can be seen without running it is reported.
     """
     found = [*_preprocessing(model)]
     if isinstance(model, TorchModel):

@@ -92,7 +92,7 @@ def usual(
 
     Args:
         metric: the metric to expand.
-        profile: where parameters come from that nobody names.
+        profile: where parameters that are not written come from.
         levels: fills and units that are usual on the domain; see `Domain.usual_levels`.
     """
     own = _spelt(metric, profile)
@@ -119,7 +119,7 @@ def expand(metric: str, factors: Mapping[str, Sequence[Any]], profile: str = "de
     Args:
         metric: the metric to expand, such as `morf` or `abpc(ties=index)`.
         factors: levels by factor; what is not named stays as it is.
-        profile: where parameters come from that nobody names.
+        profile: where parameters that are not written come from.
 
     Raises:
         SpecError: a factor or level that fits no way of asking.
@@ -154,8 +154,8 @@ def expand(metric: str, factors: Mapping[str, Sequence[Any]], profile: str = "de
         for sign in levels.get(SIGN, ("",)):
             own = {**here, SIGN: sign} if sign else here
             universes.append(Choice(f"{label}{JOIN}{sign}" if sign else label, label, own))
-    told = {DIALECT: tuple(dialects)} if DIALECT in levels else {}
-    return Expansion(base, {**levels, **told}, metrics, tuple(universes), tuple(left_out))
+    named = {DIALECT: tuple(dialects)} if DIALECT in levels else {}
+    return Expansion(base, {**levels, **named}, metrics, tuple(universes), tuple(left_out))
 
 
 def _levels(name: str, given: Any) -> tuple[str, ...]:

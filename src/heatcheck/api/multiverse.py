@@ -51,7 +51,7 @@ def multiverse(
         profile: where parameters and lists that are not given come from.
         target: the class to explain.
         seed: of every random stream.
-        plugins: Python files that declare units of one's own.
+        plugins: Python files that declare methods, metrics or fills.
         out: the run's folder; an existing one is resumed.
         samples: how many samples; all if None.
         **options: workers, threads, batch, maps, budget and progress, as for `Benchmark.run`.
@@ -69,7 +69,7 @@ def over(
     """The benchmark that asks a metric's question in every universe, and its universes.
 
     Args:
-        bench: whom to ask, about which methods; its metrics are left aside.
+        bench: the models, data and methods; its metrics are ignored.
         metric: the metric to expand.
         factors: levels by factor; the usual ones if None.
         samples: how many samples.
@@ -80,7 +80,7 @@ def over(
     for path in bench.plugins:
         load_plugin(path)
     if factors:
-        first = expand(metric, factors, bench.profile)  # a mistake is told before anything is loaded
+        first = expand(metric, factors, bench.profile)  # fails before anything is loaded
         enough(first)
         check_each_level(first.base, factors, bench.profile)
     methods = list(contestants(bench.profile) if bench.methods is None else bench.methods)

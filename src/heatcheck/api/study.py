@@ -1,4 +1,4 @@
-"""A study: everything that a run is told, from a TOML file, checked before anything heavy is imported.
+"""A study: everything that defines a run, from a TOML file, checked before anything heavy is imported.
 
 ```toml
 models = ["timm:resnet50"]
@@ -62,16 +62,16 @@ def _specs(value: Any) -> Any:
 
 
 def _spec(value: Any) -> Any:
-    """A unit as text, from text or from a table with `id` and parameters."""
+    """A component as text, from text or from a table with `id` and parameters."""
     if not isinstance(value, Mapping):
         return value
     if not isinstance(value.get("id"), str):
-        raise SpecError("a unit written as a table needs its id, such as {id = 'rise', samples = 128}")
+        raise SpecError("a method or metric written as a table needs its id, such as {id = 'rise', samples = 128}")
     params = {}
     for name, given in value.items():
         if isinstance(given, list):
             raise SpecError(
-                f"{value['id']}: {name} is a list; a parameter is a number, a word, true or false, or a unit"
+                f"{value['id']}: {name} is a list; a parameter is a number, a word, true or false, or another method or fill"
             )
         if name != "id":
             params[name] = _spec(given) if isinstance(given, Mapping) else given
@@ -107,7 +107,7 @@ class Study(BaseModel):
         seed: of every random stream.
         out: the run's folder.
         maps: which maps are stored: keep, gallery or none.
-        plugins: Python files that declare methods, metrics and fills of one's own.
+        plugins: Python files that declare methods, metrics or fills.
         runtime: workers, threads, batch, budget, maps, progress.
     """
 
@@ -225,7 +225,7 @@ class Study(BaseModel):
 
 
 def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
-    known = {id: source for id, source in sources().items() if source.form.partition(":")[0] == id}
+    known = {id: source for id, source in sources().items() if source.has_spec}
     before, place, _ = split_spec(data)
     if before and not Path(place).exists():
         yield ("data",), f"data: there is no {place!r}"

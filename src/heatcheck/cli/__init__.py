@@ -15,22 +15,22 @@ __all__ = ["app", "main"]
 
 
 class CommandGroup(TyperGroup):
-    """Turns the mistakes that a user can mend into one message and exit code 2."""
+    """Turns mistakes of the user into one message and exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except Exception as problem:
-            if os.environ.get("HEATCHECK_DEBUG") or not _mendable(problem):
+            if os.environ.get("HEATCHECK_DEBUG") or not _is_user_error(problem):
                 raise
             complain(str(problem))
             raise typer.Exit(2) from problem
 
 
-def _mendable(problem: Exception) -> bool:
-    """Whether it is one of heatcheck's own errors; those of the engine exist only once it is imported."""
-    engine = sys.modules.get("heatcheck.core.types")
-    return isinstance(problem, SpecError) or (engine is not None and isinstance(problem, engine.HeatcheckError))
+def _is_user_error(problem: Exception) -> bool:
+    """Whether it is one of heatcheck's own errors; `HeatcheckError` exists only once a command has imported torch."""
+    types = sys.modules.get("heatcheck.core.types")
+    return isinstance(problem, SpecError) or (types is not None and isinstance(problem, types.HeatcheckError))
 
 
 app = typer.Typer(

@@ -3,7 +3,7 @@
 import base64
 import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from heatcheck.cli.options import Plugins
 from heatcheck.core import catalogue
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.spec import SpecError, split
-from heatcheck.models.catalogue import models
+from heatcheck.models.catalogue import default_model
 from heatcheck.profiles import load_profile
 
 EDGE, CAPTION, GAP = 224, 18, 6
@@ -44,7 +44,9 @@ def explain(
     ] = None,
     method: Annotated[str, typer.Option("--method", help="A method, several with commas, or all.")] = "saliency",
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to explain.")] = None,
-    target: Annotated[int | None, typer.Option("--target", min=0, help="The class; the predicted one else.")] = None,
+    target: Annotated[
+        int | None, typer.Option("--target", min=0, help="The class; by default the predicted one.")
+    ] = None,
     profile: Annotated[
         str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")
     ] = "default",
@@ -78,41 +80,41 @@ def explain(
     for name in pictures:
         if not Path(name).expanduser().is_file():
             raise SpecError(f"there is no picture {name!r}")
-    modality = "text" if texts else "image"
-    known = model or next(source.id for source in models().values() if source.modality == modality)
     everything = method.strip() == "all"
     methods = [e.id for e in catalogue.methods_by_family()] if everything else split(method)
     settings = load_profile(profile)
     for _, wrong in (problem for name in methods for problem in catalogue.problems("method", settings.spec(name))):
         raise SpecError(f"--method: {wrong}")
     specs = {name: settings.apply("method", name) for name in methods}
-    found = explained(known, texts or [str(Path(p).expanduser()) for p in pictures], specs, target, everything, quiet)
-    if not texts:
-        sheet(found).save(out.expanduser(), "PNG")
+    items = texts or [str(Path(p).expanduser()) for p in pictures]
+    found = explained(model, items, specs, target, everything, quiet)
+    shown: dict[str, list[Explanation]] = {}
+    for e in found:
+        shown.setdefault(e.shown["kind"], []).append(e)
+    for kind, some in shown.items():
+        DRAWINGS[kind].draw(some, out, json)
     if json:
-        emit([record(e, None if texts else out) for e in found])
-    elif texts:
-        for e in found:
-            console().print(coloured(e, colours=console().is_terminal))
-    else:
-        typer.echo(out)
+        emit([DRAWINGS[e.shown["kind"]].record(e, out) for e in found])
 
 
 def explained(
-    model: str, items: Sequence[str], methods: Mapping[str, str], target: int | None, lenient: bool, quiet: bool
+    model: str | None, items: Sequence[str], methods: Mapping[str, str], target: int | None, lenient: bool, quiet: bool
 ) -> list[Explanation]:
-    """Every input under every method, by its name and spec; with `lenient`, what does not apply is noted and left out."""
+    """Every input under every method, by its name and spec; with `lenient`, what does not apply is noted and left out.
+
+    Without a model, the embedded one of the inputs' modality explains them.
+    """
     from heatcheck.api import explain as api
     from heatcheck.core.types import NotApplicable
     from heatcheck.data.load import load_data
     from heatcheck.training.defaults import load_model
 
-    loaded = load_model(model)
+    samples = [(item, load_data([item])) for item in items]
+    loaded = load_model(model or default_model(samples[0][1].modality))
     found = []
     for name in watched(list(methods), quiet):
         try:
-            for item in items:
-                data = load_data([item])
+            for item, data in samples:
                 heat = api.explain(loaded, data, method=methods[name], target=target)
                 shown = loaded.display(data[0], loaded.encode(data[0]))
                 aim = int(heat.target[0]) if heat.target is not None else -1
@@ -120,8 +122,9 @@ def explained(
                 found.append(Explanation(item, name, aim, loaded.class_name(aim), shown, values))
         except NotApplicable as reason:
             if not lenient:
-                told = str(reason)
-                raise NotApplicable(told if told.startswith(name.partition("(")[0]) else f"{name} {told}") from None
+                message = str(reason)
+                known = message.startswith(name.partition("(")[0])
+                raise NotApplicable(message if known else f"{name} {message}") from None
             note(f"skipped {name}: {reason}", quiet=quiet)
     return sorted(found, key=lambda e: items.index(e.input))
 
@@ -140,12 +143,49 @@ def watched(methods: Sequence[str], quiet: bool) -> Iterator[str]:
             bar.advance(task)
 
 
-def record(e: Explanation, out: Path | None) -> dict[str, Any]:
-    """An explanation as JSON: a text's tokens with their values, a picture's map by its shape and file."""
-    facts = {"input": e.input, "method": e.method, "target": e.target, "target_name": e.target_name}
-    if out is not None:
-        return {**facts, "shape": list(e.values.shape), "out": out}
-    return {**facts, "tokens": list(e.shown["tokens"]), "values": e.values.tolist()}
+@dataclass(frozen=True)
+class Drawing:
+    """How explanations of one kind of input are shown.
+
+    Args:
+        draw: shows them; with the PNG's path, and whether stdout is kept for JSON.
+        record: one of them as JSON.
+    """
+
+    draw: Callable[[Sequence[Explanation], Path, bool], None]
+    record: Callable[[Explanation, Path], dict[str, Any]]
+
+
+def save_sheet(found: Sequence[Explanation], out: Path, json: bool) -> None:
+    """Save pictures and their maps as one PNG and print its path."""
+    sheet(found).save(out.expanduser(), "PNG")
+    if not json:
+        typer.echo(out)
+
+
+def print_words(found: Sequence[Explanation], _out: Path, json: bool) -> None:
+    """Print texts as coloured words, a line each."""
+    if not json:
+        for e in found:
+            console().print(coloured(e, colours=console().is_terminal))
+
+
+def picture_record(e: Explanation, out: Path) -> dict[str, Any]:
+    """A picture's map by its shape and file."""
+    return {**_facts(e), "shape": list(e.values.shape), "out": out}
+
+
+def text_record(e: Explanation, _out: Path) -> dict[str, Any]:
+    """A text's tokens with their values."""
+    return {**_facts(e), "tokens": list(e.shown["tokens"]), "values": e.values.tolist()}
+
+
+def _facts(e: Explanation) -> dict[str, Any]:
+    return {"input": e.input, "method": e.method, "target": e.target, "target_name": e.target_name}
+
+
+DRAWINGS = {"image": Drawing(save_sheet, picture_record), "text": Drawing(print_words, text_record)}
+"""By the kind of display that a model gives of its input."""
 
 
 def sheet(found: Sequence[Explanation]) -> Any:

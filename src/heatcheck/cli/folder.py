@@ -32,7 +32,9 @@ def opened(run: Path) -> Any:
 
 def report(
     run: Run,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The HTML file; in the run's folder else.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The HTML file; by default in the run's folder.")
+    ] = None,
 ) -> None:
     """Write a run's report again: one HTML file that needs no network.
 
@@ -48,7 +50,9 @@ def report(
 
 def doctor(
     what: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A model's spec or a run's folder.")],
-    data: Annotated[str | None, typer.Option("--data", "-d", help="Data to try a model on; the embedded else.")] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="Data to try a model on; by default the embedded ones.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what will not work, and why, before it is run; or whether a run's files are whole.
@@ -83,21 +87,20 @@ def _doctor_model(spec: str, data: str | None, json: bool) -> None:
     from dataclasses import asdict
 
     from heatcheck.api.doctor import examine
-    from heatcheck.data.catalogue import sources
+    from heatcheck.data.catalogue import default_data
     from heatcheck.data.load import load_data
     from heatcheck.run.rehearsal import applicable
     from heatcheck.training.defaults import load_model
 
     model = load_model(spec)
-    embedded = next(source.id for source in sources().values() if source.modality == model.domain.modality)
-    usable = (sample for sample in load_data(data or embedded) if not sample.problem)
+    usable = (sample for sample in load_data(data or default_data(model.domain.modality)) if not sample.problem)
     x = model.encode(next(usable))
     findings = [asdict(finding) for finding in examine(model, x)]
     broken = any(finding["severity"] == "error" for finding in findings)
     methods = {} if broken else applicable(model, x)
     if json:
-        told = [{"id": id, "applies": reason is None, "reason": reason} for id, reason in methods.items()]
-        emit({"findings": findings, "methods": told})
+        verdicts = [{"id": id, "applies": reason is None, "reason": reason} for id, reason in methods.items()]
+        emit({"findings": findings, "methods": verdicts})
     else:
         columns = ("severity", "what", "where", "consequence", "remedy")
         if findings:
@@ -113,7 +116,9 @@ def _doctor_model(spec: str, data: str | None, json: bool) -> None:
 
 def export(
     run: Run,
-    format: Annotated[Format | None, typer.Option("--format", "-f", help="Parquet, unless --out says else.")] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", "-f", help="Parquet, unless --out says otherwise.")
+    ] = None,
     out: Annotated[str | None, typer.Option("--out", "-o", help="A file, or - for stdout.", show_default=False)] = None,
     json: Json = False,
 ) -> None:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from heatcheck.stats import Rankings
 
 EMBEDDED_SAMPLES = 12
-"""Samples where the embedded data are taken and none are said: enough to tell methods from random, in minutes."""
+"""Samples where the embedded data are used and no number is given: enough to tell methods from random, in minutes."""
 DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
-_TOLD = 12  # universes named per reason
+_NAMED = 12  # universes named per reason
 _NOUNS = ("dialect", "fill", "level", "output", "sample", "sign", "step", "unit", "universe", "way")
 
 
@@ -52,7 +52,7 @@ def multiverse(
     options: o.StudyOptions,
     plan: Annotated[bool, typer.Option("--plan", help="Say what it would ask and cost, and stop.")] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where the report goes; the run's folder else.")
+        Path | None, typer.Option("--report", help="Where the report goes; by default the run's folder.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -101,7 +101,7 @@ def multiverse(
         page = verse.report(report.expanduser() if report else folder / "report.html")
     failed = verse.result.failed
     if json:
-        emit({"run": folder, "report": page, "failed": failed, **told(verse)})
+        emit({"run": folder, "report": page, "failed": failed, **as_record(verse)})
     else:
         show(verse)
         console().print(f"report: {page}", soft_wrap=True)
@@ -118,7 +118,7 @@ def _extra(text: str) -> tuple[str, list[str]]:
 
 
 def _with_defaults(study: Study, options: o.StudyOptions) -> Study:
-    """The study with what a multiverse takes where nothing is said."""
+    """The study with a multiverse's defaults where nothing is given."""
     changes: dict[str, Any] = {}
     embedded = options.file is None and options.given["data"] is None
     if options.given["out"] is None and study.out is not None:
@@ -170,11 +170,11 @@ def _grouped(left_out: Any) -> Any:
 
 
 def _some(labels: Any) -> str:
-    more = f" and {len(labels) - _TOLD} more" if len(labels) > _TOLD else ""
-    return f"{', '.join(labels[:_TOLD])}{more}"
+    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return f"{', '.join(labels[:_NAMED])}{more}"
 
 
-def told(verse: "Multiverse") -> dict[str, Any]:
+def as_record(verse: "Multiverse") -> dict[str, Any]:
     """A multiverse as plain data."""
     from heatcheck.report.multiverse import verdict
 
@@ -274,9 +274,9 @@ def _methods(case: "Rankings", width: int) -> "Table":
         table.add_row(*cells, *([_figures(case.ranks[order, i])] if drawn else []))
     chance = case.by_chance()
     if chance is not None:
-        told = ["random, if it were ranked", rank(chance["median"]), span(chance), "", ""]
+        words = ["random, if it were ranked", rank(chance["median"]), span(chance), "", ""]
         figures = [_figures(case.chance[order])] if drawn and len(case.methods) < len(DIGITS) else []
-        table.add_row(*map(Text, told), *figures, style="dim")
+        table.add_row(*map(Text, words), *figures, style="dim")
     return table
 
 
@@ -298,7 +298,7 @@ def _factors(case: "Rankings") -> "Table":
     from heatcheck.report.multiverse import percent
     from heatcheck.report.wording import number, plain
 
-    heads = (("factor", "left"), ("pairs turned round", "right"), ("τ", "right"), ("W within", "right"))
+    heads = (("factor", "left"), ("pairs reversed", "right"), ("τ", "right"), ("W within", "right"))
     table = _table(*heads, ("W at each level", "left"))
     for row in case.by_factor():
         levels = ", ".join(f"{level} {number(w, 2)}" for level, w in row["w"].items())
@@ -319,7 +319,7 @@ def _pairs(case: "Rankings") -> Iterator["Text"]:
     from heatcheck.report.wording import plain
 
     for pair in shakiest(case):
-        said = f"depends: {pair['a']} before {pair['b']} in {percent(pair['share'])} of the universes"
+        verdict = f"depends: {pair['a']} before {pair['b']} in {percent(pair['share'])} of the universes"
         if pair["reversed"]:
-            said += f"; significantly so in {pair['significant']}, significantly behind in {pair['against']}"
-        yield Text(plain(said), style="" if pair["reversed"] else "dim")
+            verdict += f"; significantly so in {pair['significant']}, significantly behind in {pair['against']}"
+        yield Text(plain(verdict), style="" if pair["reversed"] else "dim")

@@ -46,7 +46,7 @@ _OPTIONS: dict[str, Any] = {
     "budget": Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")],
     "plugins": Plugins,
 }
-"""What a study may be told on the command line, by the setting's name."""
+"""The settings of a study that the command line has options for, by name."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class StudyOptions:
 
     Args:
         file: the study file, if one is named.
-        given: settings by name; None where nothing is said.
+        given: settings by name; None where an option is not used.
     """
 
     file: Path | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def study(self, **changes: Any) -> Study:
-        """The study that is meant, run by as many processes as there are cores unless something else is said."""
+        """The study that is meant, with one process per core unless it says otherwise."""
         found = study_of(self.file, **{**self.given, **changes})
         workers = found.runtime.workers or os.cpu_count()
         return found.model_copy(update={"runtime": found.runtime.model_copy(update={"workers": workers})})

@@ -14,7 +14,7 @@ from heatcheck.run.runtime import Runtime
 
 FAILED, INTERRUPTED = 3, 130
 _SKIPPED = "skipped: "
-_REASONS = 5  # that are told when nothing could be ranked
+_REASONS = 5  # that are listed when nothing could be ranked
 
 
 @o.with_study_options()
@@ -22,7 +22,7 @@ def run(
     *,
     options: o.StudyOptions,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where the report goes; the run's folder else.")
+        Path | None, typer.Option("--report", help="Where the report goes; by default the run's folder.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -61,7 +61,7 @@ def run(
     if failed:
         have = "1 cell has" if failed == 1 else f"{failed} cells have"
         note(f"{have} no score because something failed; `heatcheck export {folder}` shows why")
-    reasons = in_vain(result)
+    reasons = reasons_unranked(result)
     if reasons:
         complain(f"Nothing could be ranked: {'; '.join(reasons)}")
     if failed or reasons:
@@ -116,7 +116,9 @@ def skips(result: Any) -> list[dict[str, Any]]:
 
     whole: list[dict[str, Any]] = list(result.facts["skipped"])
     known = {
-        (skip.get("model"), unit, skip["reason"]) for skip in whole for unit in (skip.get("method"), skip.get("metric"))
+        (skip.get("model"), component, skip["reason"])
+        for skip in whole
+        for component in (skip.get("method"), skip.get("metric"))
     }
     cells = (
         result.scores()
@@ -132,7 +134,7 @@ def skips(result: Any) -> list[dict[str, Any]]:
     ]
 
 
-def in_vain(result: Any) -> list[str]:
+def reasons_unranked(result: Any) -> list[str]:
     """Why no method has any score, most frequent reason first; empty if one has. Controls count if nothing else ran."""
     import polars as pl
 
@@ -147,9 +149,9 @@ def in_vain(result: Any) -> list[str]:
         .agg(pl.len(), pl.col("metric").unique(maintain_order=True), pl.col("method").unique(maintain_order=True))
         .sort("len", descending=True, maintain_order=True)
     )
-    told = [_reason(row, mine) for row in each.iter_rows(named=True)] or ["there are no scores"]
-    more = len(told) - _REASONS
-    return told if more <= 0 else [*told[:_REASONS], f"and {counted(more, 'more reason')}"]
+    reasons = [_reason(row, mine) for row in each.iter_rows(named=True)] or ["there are no scores"]
+    more = len(reasons) - _REASONS
+    return reasons if more <= 0 else [*reasons[:_REASONS], f"and {counted(more, 'more reason')}"]
 
 
 def _reason(row: dict[str, Any], scores: Any) -> str:
@@ -166,9 +168,9 @@ def counted(n: int, noun: str) -> str:
 
 def size(count: float) -> str:
     """Bytes as people say them."""
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
+    for factor, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {name}"
     return f"{count:.0f} bytes"
 
 
@@ -186,7 +188,7 @@ def resumable(folder: Path) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    held = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     except KeyboardInterrupt:
@@ -195,4 +197,4 @@ def resumable(folder: Path) -> Iterator[None]:
         note(f"\ninterrupted: {saved} saved in {folder}; run the same command again to continue")
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        signal.signal(signal.SIGTERM, held)
+        signal.signal(signal.SIGTERM, before)

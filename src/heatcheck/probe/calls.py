@@ -22,7 +22,7 @@ UserFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
 
 @dataclass
 class Spent:
-    """Passes and time. `asked` and `slopes` are the forwards and backwards without sharing: a unit's price alone."""
+    """Passes and time. `asked` and `slopes` are the forwards and backwards without sharing: what a component would cost alone."""
 
     forwards: int = 0
     backwards: int = 0
@@ -47,7 +47,7 @@ class Spent:
             setattr(self, name, getattr(self, name) + value)
 
     def shared_seconds(self, overall: "Spent") -> float:
-        """What the shared answers in this account would have taken, at the mean price of passes in `overall`."""
+        """What the shared answers would have taken, at the mean time of a pass in `overall`."""
         forward = overall.seconds / max(1, overall.forwards - overall.backwards)
         backward = overall.slope_seconds / max(1, overall.backwards)
         slopes = self.slopes - self.backwards
@@ -171,11 +171,12 @@ class Calls:
                     found = function(self._as_function(part), leaf[at : at + len(part)], part.target)
             except (RuntimeError, MemoryError) as problem:
                 self._halve("backward", size, problem)
+                self.spent.add(before.since(self.spent).__dict__)  # the attempt does not count
                 continue
             used = self.spent.since(before)
             if used.backwards:  # their backward passes are taken by the function itself
                 self.spent.slope_seconds += time.perf_counter() - start - used.seconds
-            parts.append(found)
+            parts.append(found.detach())
             at += len(part)
         return torch.cat(parts)
 
@@ -183,13 +184,15 @@ class Calls:
         """The model as a function of leaf tensors: of the batch's own rows, or of several copies of them in a row."""
 
         def call(leaf: Tensor) -> Tensor:
-            if len(leaf) % len(batch):
+            if not len(leaf) or len(leaf) % len(batch):
                 raise HeatcheckError(
                     f"the model was called with {len(leaf)} inputs in a part of {len(batch)} samples; call it with all of "
                     "them, or with whole copies of all of them (x.repeat(k, …))"
                 )
             rows = torch.arange(len(batch)).repeat(len(leaf) // len(batch))
             graph = torch.is_grad_enabled() and leaf.requires_grad
+            if graph:
+                self._needs_gradients()
 
             def make(index: Tensor) -> Inputs:
                 return self.domain.with_leaf(batch.x.take(rows[index]), leaf[index])
@@ -310,9 +313,3 @@ def threads(n: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def require_finite(values: Tensor, what: str) -> None:
-    """Refuse NaN and infinity with a message that says where they came from."""
-    if not torch.isfinite(values).all():
-        raise HeatcheckError(f"{what} is not finite")

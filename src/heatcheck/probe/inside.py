@@ -178,12 +178,12 @@ class Inside(Calls):
 
         def run(x: Inputs, index: Tensor) -> Tensor:
             leaf = self.domain.leaf(x).detach().requires_grad_()
-            held = rules()
+            active = rules()
             with torch.enable_grad():
-                with held:
+                with active:
                     logits = self.model.logits(self.domain.with_leaf(x, leaf))
                 own = batch.target[rows[index]]
-                return read(Seen(held, leaf, logits, own, scalar(logits[: len(own)], own, output))).detach()
+                return read(Seen(active, leaf, logits, own, scalar(logits[: len(own)], own, output))).detach()
 
         self.spent.asked += forwards * len(rows)
         self.spent.slopes += backwards * len(rows)
@@ -194,15 +194,15 @@ class Inside(Calls):
 
     def _same_under(self, rules: Callable[[], R], batch: Batch, copies: int) -> None:
         """Refuse a network that answers otherwise while rules hold; tried once for a model, and not counted."""
-        held = rules()
-        key = f"{type(held).__qualname__} {batch.x.shape_key()}"
+        active = rules()
+        key = f"{type(active).__qualname__} {batch.x.shape_key()}"
         if key in self.model.followed:
             return
         x = batch.x.take(torch.zeros(copies, dtype=torch.long))
         leaf = self.domain.leaf(x).detach().requires_grad_()
         with torch.enable_grad():
             plain = self.model.logits(self.domain.with_leaf(x, leaf)).detach()
-            with held:
+            with active:
                 ruled = self.model.logits(self.domain.with_leaf(x, leaf)).detach()
         tolerance = 1e-3 if plain.dtype == torch.float32 else 1e-8
         if not (ruled - plain).abs().max() <= tolerance * plain.abs().max().clamp_min(1e-3):

@@ -1,4 +1,4 @@
-"""Settings that belong together, as data: which units run, on which target, with which parameters.
+"""Settings that belong together, as data: which methods and metrics run, on which target, with which parameters.
 
 A profile is a TOML file in this folder. What a user writes always beats what a profile says.
 """
@@ -26,7 +26,7 @@ class Profile:
         methods: the methods that run where none are named.
         metrics: likewise.
         target: the class that is explained where none is named.
-        params: parameters by kind and unit id, used where a spec names none.
+        params: parameters by kind and component id, used where a spec names none.
         aliases: other names for specs, such as a paper's own labels.
     """
 
@@ -43,7 +43,7 @@ class Profile:
         return self.aliases.get(written.strip(), written)
 
     def apply(self, kind: str, written: str) -> str:
-        """A spec with this profile's parameters under those that are written, nested units included.
+        """A spec with this profile's parameters under those that are written, nested components included.
 
         The result names parameters in the order of their declaration, and applying the profile to it again
         changes nothing.
@@ -92,7 +92,7 @@ def load_profile(name: str) -> Profile:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """A profile's file over the one it extends; tables of units and aliases add up."""
+    """A profile's file over the one it extends; tables of components and aliases are merged."""
     said = toml.read(FOLDER / f"{name}.toml").values
     base = _read(said.pop("extends")) if "extends" in said else {}
     tables = {k: {**base.get(k, {}), **said.get(k, {})} for k in (*KINDS, "aliases")}

@@ -66,10 +66,10 @@ class Reader:
     def column(self, method: str) -> MapColumn:
         """The map: stored, or explained again, from stored answers, where maps are not kept."""
         model, seed, _ = self.key(method)
-        held = stored_map(self.store, model, seed, self.methods[method], [self.record])
-        memo = self.store.answers(model, [self.sample.digest]) if held is None else {}
+        stored = stored_map(self.store, model, seed, self.methods[method], [self.record])
+        memo = self.store.answers(model, [self.sample.digest]) if stored is None else {}
         probe = Probe(self.part.grid.model, self.part.grid.numerics, memo=memo, spent=self.spent)
-        return explain(self.methods[method], probe, self.batch, held)[0]
+        return explain(self.methods[method], probe, self.batch, stored)[0]
 
 
 def score(label: str, parts: Sequence[Part], samples: Sequence[Sample], store: Store, spent: Spent) -> None:

@@ -1,4 +1,4 @@
-"""A run's own record, `run.json`: what was asked, of whom, how, and where."""
+"""A run's own record, `run.json`: the study, its models, how and where it was computed."""
 
 import datetime
 import os

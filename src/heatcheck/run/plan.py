@@ -1,4 +1,4 @@
-"""What a run will cost, told before it is spent."""
+"""What a run will cost, before anything is spent."""
 
 import time
 from collections.abc import Sequence
@@ -41,38 +41,40 @@ class Plan:
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
-        """As plain data; a skipped component is called `unit`, too, as in earlier versions."""
-        skipped = [{**skip, "unit": skip["component"]} for skip in self.skipped]
-        return {**self.__dict__, "skipped": skipped}
+        """As plain data."""
+        return dict(self.__dict__)
 
 
 def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: bool = True) -> Plan:
     """Predict a run from the declared questions of its units and a short calibration."""
     store = Store.open(out) if out is not None and (Path(out) / "run.json").exists() else None
-    told = Plan(samples=len(setup.data))
+    found = Plan(samples=len(setup.data))
     seconds = 0.0
     for part in prepare(setup, runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1), store):
         grid = part.grid
         open_samples = [s for s in setup.data if not s.problem and not (store and done(store, s, grid))]
-        told.reused += len(setup.data) - len(open_samples)
-        told.skipped += [{"model": part.label, "component": c, "reason": reason} for c, reason in part.skipped.items()]
+        found.reused += len(setup.data) - len(open_samples)
+        found.skipped += [
+            {"model": part.label, "component": label, "unit": label, "reason": reason}  # `unit` is its earlier name
+            for label, reason in part.skipped.items()
+        ]
         shapes = shapes_of(part, open_samples[:LOOK])
         if not shapes:
             continue
         seen = [shape.x for shape in shapes]
         each = [forecast(grid, shape) for shape in shapes]
         scale = len(open_samples) / len(each)
-        add_rows(told, part, each, scale)
+        add_rows(found, part, each, scale)
         sites = [int(torch.tensor(grid.model.domain.shape(x)).prod()) for x in seen]
         kept = {"keep": scale * sum(sites), "gallery": sum(sites[: len(grid.gallery)]), "none": 0}[runtime.maps]
-        told.disk_bytes += round(kept * 4 * len(grid.methods))
+        found.disk_bytes += round(kept * 4 * len(grid.methods))
         if calibrate:
             forward, backward = rates(part, seen[0])
             slopes = scale * sum(f.backwards for f in each)
             seconds += (scale * sum(f.forwards for f in each) - slopes) * forward + slopes * backward
-    told.seconds = seconds / (runtime.workers or 1) if calibrate else None
-    told.memory_bytes = peak_bytes()
-    return told
+    found.seconds = seconds / (runtime.workers or 1) if calibrate else None
+    found.memory_bytes = peak_bytes()
+    return found
 
 
 def shapes_of(part: Part, samples: Sequence[Any]) -> list[Shape]:
@@ -88,13 +90,13 @@ def shapes_of(part: Part, samples: Sequence[Any]) -> list[Shape]:
     return found
 
 
-def add_rows(told: Plan, part: Part, each: list[Forecast], scale: float) -> None:
+def add_rows(found: Plan, part: Part, each: list[Forecast], scale: float) -> None:
     """Add one model's forecast to the plan."""
-    told.forwards += round(scale * sum(f.forwards for f in each))
-    told.backwards += round(scale * sum(f.backwards for f in each))
-    told.shared += round(scale * sum(f.shared for f in each))
+    found.forwards += round(scale * sum(f.forwards for f in each))
+    found.backwards += round(scale * sum(f.backwards for f in each))
+    found.shared += round(scale * sum(f.shared for f in each))
     for i, row in enumerate(each[0].rows):
-        told.rows.append(
+        found.rows.append(
             {
                 "model": part.label,
                 "kind": row["kind"],

@@ -53,8 +53,8 @@ class Resources:
             HeatcheckError: a sample is gone, or its content is not what it was when the run was planned.
         """
         if self.data is None:
-            told = work.sources
-            self.data = load_data(told.data, samples=told.samples, seed=told.seed)
+            sources = work.sources
+            self.data = load_data(sources.data, samples=sources.samples, seed=sources.seed)
         if not self._by_name:
             self._by_name = {sample.name: sample for sample in self.data}
         found = [self._by_name.get(name) for name, _ in work.samples]

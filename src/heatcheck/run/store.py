@@ -245,8 +245,8 @@ class Store:
             for i, record in enumerate(group["scores"]):
                 scored = self.scores.setdefault((model, seed, record["method"], record["metric"]), {})
                 for row, sample in enumerate(group["samples"]):
-                    held = scored.get(score_row(sample))
-                    if held is None or self.status(held).startswith("failed"):
+                    earlier = scored.get(score_row(sample))
+                    if earlier is None or self.status(earlier).startswith("failed"):
                         scored[score_row(sample)] = At(path, g, i, row)
 
     def status(self, at: At) -> str:

@@ -223,8 +223,8 @@ def stored_map(
     """A method's maps for all samples, if every one of them is stored."""
     if store is None:
         return None
-    held = store.maps.get((model, seed, method.digest), {})
-    places = [held.get(map_row(dict(r))) for r in records]
+    known = store.maps.get((model, seed, method.digest), {})
+    places = [known.get(map_row(dict(r))) for r in records]
     if not places or any(p is None for p in places):
         return None
     found = [p for p in places if p is not None]
@@ -286,8 +286,8 @@ def score_all(
     maps = Maps([c.maps for c in present], probe.domain, batch, [explainers[c.method] for c in present])
 
     def stored(column: MapColumn, metric: Labelled) -> bool:
-        held = store.scores.get((grid.model.identity, grid.seed, column.method, metric.digest), {}) if store else {}
-        places = [held.get(score_row(r)) for r in records]
+        known = store.scores.get((grid.model.identity, grid.seed, column.method, metric.digest), {}) if store else {}
+        places = [known.get(score_row(r)) for r in records]
         return all(at is not None and store and not store.status(at).startswith("failed") for at in places)
 
     for metric in grid.metrics:

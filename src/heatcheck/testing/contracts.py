@@ -53,8 +53,8 @@ def skipped_checks(component: Method | Metric) -> dict[str, str]:
     return {} if isinstance(component, Method) else metric_skips(component)
 
 
-def contract_cases(*units: Method | Metric) -> list[Any]:
-    """Units × checks as `pytest.param`s `(component, check)` with readable ids; skipped ones carry their reason."""
+def contract_cases(*components: Method | Metric) -> list[Any]:
+    """Components × checks as `pytest.param`s `(component, check)` with readable ids; skipped ones carry their reason."""
     import pytest
 
     return [
@@ -66,7 +66,7 @@ def contract_cases(*units: Method | Metric) -> list[Any]:
             if (reason := skipped_checks(component).get(check.__name__))
             else [],
         )
-        for component in units
+        for component in components
         for check in checks_for(component)
     ]
 

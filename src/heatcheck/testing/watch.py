@@ -1,4 +1,4 @@
-"""What must not change while a unit runs: weights, hooks, modes, inputs, global randomness."""
+"""What must not change while a component runs: weights, hooks, modes, inputs, global randomness."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Broken(RuntimeError):
 
 
 def state_of(network: nn.Module) -> dict[str, Any]:
-    """Everything about a network that a unit could leave changed."""
+    """Everything about a network that a component could leave changed."""
     return {
         "weights": {k: digest_of_tensor(v) for k, v in network.state_dict().items()},
         "hooks": {n: [len(getattr(m, h)) for h in HOOKS] for n, m in network.named_modules()},

@@ -1,4 +1,4 @@
-"""What computes works: an executor takes them, yields a receipt for each, and can be told to stop."""
+"""Executors compute works: they take them, yield a receipt for each, and can be cancelled."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping

@@ -37,9 +37,9 @@ def main(inp: TextIO, out: TextIO) -> None:
 
     for line in inp:
         work = Work.from_json(line)
-        if work.out not in stores:
-            stores[work.out] = Store.open(Path(work.out))
         try:
+            if work.out not in stores:
+                stores[work.out] = Store.open(Path(work.out))
             spent = run_work(work, resources, stores[work.out], lambda n: answer({"tick": n}))
             answer({"spent": asdict(spent)})
         except Exception as problem:

@@ -1,0 +1,169 @@
+"""Works are plain data, and every executor makes the same chunks of them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from heatcheck.core import catalogue
+from heatcheck.core.progress import Silent
+from heatcheck.core.types import HeatcheckError
+from heatcheck.run.execution import Runner, execute, missing_chunks
+from heatcheck.run.executors.base import Executor, Receipt
+from heatcheck.run.executors.here import Here
+from heatcheck.run.executors.processes import TRIES, Processes
+from heatcheck.run.resources import Resources
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.setup import prepare, resources_of
+from heatcheck.run.store import Store
+from heatcheck.run.work import SampleRef, Sources, Work
+
+FIXED = Runtime(batch=4, progress="none")
+MUTANTS = (
+    ("run/executors/here.py", "self.waiting.pop(0)", "self.waiting.pop()", "test_works_are_computed_in_their_order"),
+    (
+        "run/execution.py",
+        "elapsed + elapsed / finished > self.runtime.budget",
+        "elapsed > self.runtime.budget",
+        "test_no_chunk_is_begun_that_would_exceed_the_budget",
+    ),
+    ("run/execution.py", "len(works) - finished + failed", "len(works) - finished", "test_a_failed_chunk_is_left"),
+    (
+        "run/resources.py",
+        "if sample is None or sample.digest != content:",
+        "if sample is None:",
+        "test_a_sample_that_has_changed_is_refused",
+    ),
+    (
+        "run/resources.py",
+        "if loaded.identity != work.identity:",
+        "if False:",
+        "test_a_model_that_has_changed_is_refused",
+    ),
+)
+
+
+@pytest.fixture
+def ready(make_setup, tmp_path):
+    setup = make_setup(["saliency", "random"], ["sds"])
+    store = Store.open(tmp_path / "run", create=True)
+    parts = prepare(setup, FIXED, store)
+    chunks = missing_chunks(parts[0], setup.data, store, 1)
+    works = [parts[0].work(samples, store, setup.sources) for samples in chunks]
+    return setup, store, parts, works
+
+
+def test_a_work_is_one_line_of_json_and_back(ready):
+    *_, works = ready
+    line = works[0].to_json()
+    assert "\n" not in line and Work.from_json(line) == works[0]
+    assert Work.from_json(json.dumps(json.loads(line))) == works[0]
+
+
+def test_works_name_every_sample_once_in_at_most_eight(ready):
+    setup, *_, works = ready
+    assert [ref for work in works for ref in work.samples] == [SampleRef(s.name, s.digest) for s in setup.data]
+    assert max(len(work.samples) for work in works) <= 8
+
+
+def test_works_are_computed_in_their_order(ready):
+    setup, store, parts, works = ready
+    ticks = []
+    with Here(resources_of(setup, parts), store, ticks.append) as executor:
+        for work in works:
+            executor.submit(work)
+        receipts = list(executor.receipts())
+    assert [r.work for r in receipts] == works
+    assert sum(ticks) == sum(r.spent["forwards"] for r in receipts) > 0
+    assert len(list(store.chunks.iterdir())) == len(works)
+
+
+def test_a_cancelled_executor_begins_nothing_more(ready):
+    setup, store, parts, works = ready
+    executor = Here(resources_of(setup, parts), store)
+    for work in works:
+        executor.submit(work)
+    receipts = executor.receipts()
+    next(receipts)
+    executor.cancel()
+    assert list(receipts) == []
+
+
+class Slow(Executor):
+    """An executor that computes nothing and lets the clock go on by one second for each work."""
+
+    def receipts(self) -> Iterator[Receipt]:
+        while self.waiting:
+            SECONDS.append(1)
+            yield Receipt(self.waiting.pop(0))
+
+
+class Failing(Executor):
+    def receipts(self) -> Iterator[Receipt]:
+        while self.waiting:
+            yield Receipt(self.waiting.pop(0), problem="on purpose")
+
+
+SECONDS: list[int] = []
+
+
+def collect(monkeypatch, ready, kind, budget=None):
+    setup, store, _, works = ready
+    SECONDS.clear()
+    monkeypatch.setattr("heatcheck.run.execution.time.monotonic", lambda: float(len(SECONDS)))
+    runner = Runner(setup, Runtime.of(FIXED, budget=budget), store, started=0.0)
+    runner.collect(kind(Resources(), store), works, Silent())
+    return runner, works
+
+
+def test_no_chunk_is_begun_that_would_exceed_the_budget(ready, monkeypatch):
+    runner, works = collect(monkeypatch, ready, Slow, budget=2.5)
+    assert len(SECONDS) == 2 and runner.left == len(works) - 2
+
+
+def test_a_failed_chunk_is_left(ready, monkeypatch):
+    runner, works = collect(monkeypatch, ready, Failing)
+    assert runner.left == len(works)
+
+
+def test_a_sample_that_has_changed_is_refused(ready):
+    setup, _, parts, works = ready
+    name, _ = works[0].samples[0]
+    other = replace(works[0], samples=(SampleRef(name, "0" * 64),))
+    with pytest.raises(HeatcheckError, match="has changed since the run began"):
+        resources_of(setup, parts).samples(other)
+
+
+def test_a_model_that_has_changed_is_refused(ready, monkeypatch):
+    *_, works = ready
+    setup = ready[0]
+    monkeypatch.setattr("heatcheck.run.resources.load_model", lambda spec, name: setup.models["toy"])
+    told = replace(works[0], identity="another", sources=Sources(models={"toy": "toy"}))
+    with pytest.raises(HeatcheckError, match="model 'toy' has changed"):
+        Resources().grid(told)
+
+
+def test_executors_are_found_by_name_in_their_folder():
+    assert set(catalogue.entries("executor")) >= {"here", "processes"}
+    assert catalogue.component_class("executor", "here") is Here
+
+
+def test_what_exists_here_only_is_not_sent_to_workers(make_setup, tmp_path):
+    setup = make_setup(["saliency"], ["sds"])
+    assert not setup.sources.portable
+    store = execute(setup, tmp_path / "r", Runtime.of(FIXED, workers=2))
+    assert store.read("run.json")["finished"]
+
+
+@pytest.mark.slow
+def test_a_work_whose_worker_dies_is_tried_again_and_then_given_up(ready, tmp_path):
+    setup, store, _, works = ready
+    store.write("run.json", {})
+    plugin = tmp_path / "deadly.py"
+    plugin.write_text("import os\nos._exit(7)\n")
+    with Processes(Resources(), store, lambda n: None, 1) as executor:
+        executor.submit(replace(works[0], sources=replace(setup.sources, plugins=(str(plugin),))))
+        (receipt,) = executor.receipts()
+        assert receipt.problem == f"its worker died {TRIES} times (exit code 7)"
+        assert len(executor._processes) == TRIES
