@@ -55,8 +55,8 @@ def compare(model: str, data: str, samples: int, repeats: int) -> None:
     for _ in range(repeats):
         probe, start = Probe(bench.model, bench.numerics), clock()
         held = Maps(maps.items, maps.domain, maps.batch)
-        for unit in units.values():
-            unit(probe, bench.batch, held)
+        for component in units.values():
+            component(probe, bench.batch, held)
         ours, start, spent = clock() - start, clock(), probe.spent
         if not all(peers.values()) or not all(attempt(lambda p=p: (p(),), s, reasons) for s, p in peers.items()):
             break

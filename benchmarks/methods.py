@@ -96,58 +96,58 @@ class Bench(Stage):
         some = stage.batch.take(range(min(samples, len(stage.batch))))
         return Bench(stage.model, some, stage.numerics, stage.batch.take(range(fill)))
 
-    def for_unit(self, unit: Method) -> "Bench":
+    def for_component(self, component: Method) -> "Bench":
         """The same with the samples that suit a method."""
-        few = passes_of(unit.asks(self.shape(0)), unit.passes(self.shape(0)))[0] < MANY
-        return replace(self, batch=self.filled) if few or unit.id in IN_STEPS else self
+        few = passes_of(component.asks(self.shape(0)), component.passes(self.shape(0)))[0] < MANY
+        return replace(self, batch=self.filled) if few or component.id in IN_STEPS else self
 
-    def ours(self, unit: Method) -> tuple[float, float, Spent]:
+    def ours(self, component: Method) -> tuple[float, float, Spent]:
         """Processor seconds, seconds outside the model, and passes of our method with a probe nobody has used."""
         probe = Probe(self.model, self.numerics)
         start, wall = clock(), time.perf_counter()
-        got = unit(probe, self.batch)
+        got = component(probe, self.batch)
         took, wall = clock() - start, time.perf_counter() - wall
         wrong = next((s for s in got.status if s != OK), None)
         if wrong:
             raise hc.HeatcheckError(wrong)
         return took, wall - probe.spent.seconds - probe.spent.slope_seconds, probe.spent
 
-    def rate(self, unit: Method, repeats: int, patience: float) -> Row:
+    def rate(self, component: Method, repeats: int, patience: float) -> Row:
         """Measure one method and its peers; at least three repeats, or as many as asked within `patience` seconds."""
-        row = Row(unit.name)
+        row = Row(component.name)
         try:
-            unit = unit.resolve(self.model.domain)
-            bench = self.for_unit(unit)
+            component = component.resolve(self.model.domain)
+            bench = self.for_component(component)
             row.samples = len(bench.batch)
-            foretold = [passes_of(unit.asks(s), unit.passes(s)) for s in map(bench.shape, range(row.samples))]
+            foretold = [passes_of(component.asks(s), component.passes(s)) for s in map(bench.shape, range(row.samples))]
             row.predicted = sum(f for f, _ in foretold) / row.samples
-            peers = dict(bench.ready(unit, row))
+            peers = dict(bench.ready(component, row))
             began = time.perf_counter()
             for repeat in range(repeats):
                 if repeat >= 3 and time.perf_counter() - began > patience:
                     break
-                bench.once(unit, peers, row)
+                bench.once(component, peers, row)
         except NotApplicable as reason:
             row.reasons["heatcheck"] = str(reason)
         except Exception as problem:
             row.reasons["heatcheck"] = f"failed: {first_line(problem)}"
         return row
 
-    def ready(self, unit: Method, row: Row) -> Iterator[tuple[str, Explain]]:
+    def ready(self, component: Method, row: Row) -> Iterator[tuple[str, Explain]]:
         """Peers that can be asked; for the others the row says why not."""
-        for who, make in PEERS.get(unit.id, {}).items():
-            task = Task(self.model, as_torch_comes(self.model), self.batch, unit, self.numerics)
+        for who, make in PEERS.get(component.id, {}).items():
+            task = Task(self.model, as_torch_comes(self.model), self.batch, component, self.numerics)
             explain = attempt(lambda make=make, task=task: make(task), who, row.reasons)
             if explain is not None:
                 yield who, explain
 
-    def once(self, unit: Method, peers: dict[str, Explain], row: Row) -> None:
+    def once(self, component: Method, peers: dict[str, Explain], row: Row) -> None:
         """One repeat: bare passes, our method, its peers."""
         bare: Bare = measure_bare(self.model, self.batch.x, self.numerics)
-        took, own, spent = self.ours(unit)
+        took, own, spent = self.ours(component)
         n = len(self.batch)
         row.forwards, row.backwards = spent.forwards / n, spent.backwards / n
-        head_only = unit.id in HEAD_ONLY
+        head_only = component.id in HEAD_ONLY
         row.bar = "P4" if head_only else "P2" if row.forwards >= MANY else ""
         if spent.forwards:
             row.overheads.append(took / bare.seconds(spent.forwards, 0 if head_only else spent.backwards))
@@ -208,10 +208,10 @@ def main() -> None:
     settle()
     bench = Bench.make(given.model, given.data, given.samples)
     rows, progress = [], Console(stderr=True)
-    for unit in chosen(given.methods, given.full):
+    for component in chosen(given.methods, given.full):
         start = time.perf_counter()
-        rows.append(bench.rate(unit, given.repeats, given.patience).record())
-        progress.print(f"{unit.name}: {time.perf_counter() - start:.0f} s", style="dim")
+        rows.append(bench.rate(component, given.repeats, given.patience).record())
+        progress.print(f"{component.name}: {time.perf_counter() - start:.0f} s", style="dim")
     if given.json:
         facts = {"model": given.model, "numerics": bench.numerics.record()}
         print(json.dumps({**facts, "rows": rows}, indent=2))

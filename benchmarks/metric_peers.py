@@ -29,7 +29,7 @@ class Task:
         network: a copy of its network, as torch comes.
         batch: the samples and their targets.
         maps: the maps of all methods.
-        unit: our metric, resolved, whose parameters the peer follows.
+        component: our metric, resolved, whose parameters the peer follows.
         numerics: the micro-batches that are best for us.
     """
 
@@ -37,7 +37,7 @@ class Task:
     network: nn.Module
     batch: Batch
     maps: Maps
-    unit: Metric
+    component: Metric
     numerics: Numerics
 
     @property

@@ -34,7 +34,8 @@ from heatcheck.probe.asks import CLEAN
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe
 from heatcheck.run.forecast import forecast
-from heatcheck.run.task import Named, first_line
+from heatcheck.run.grid import Labelled, ModelGrid
+from heatcheck.run.task import first_line
 
 FEWER = {"steps": 16, "samples": 32, "layers": 2}
 """What is asked without `--full`."""
@@ -119,72 +120,74 @@ class Bench(Stage):
         nothing = replace(self.batch, target=self.batch.target % 10, label=self.batch.label % 10)
         return replace(self, model=TorchModel(Free(), "free", ImageDomain(**known)), batch=nothing)
 
-    def maps(self, unit: Metric) -> Maps:
+    def maps(self, component: Metric) -> Maps:
         """Random maps, smooth like real ones; or those of a method where the metric explains again."""
-        if "method" in unit.facts["needs"] or unit.reexplanation_count(self.shape(0)):
+        if "method" in component.facts["needs"] or component.reexplanation_count(self.shape(0)):
             method = catalogue.build("method", EXPLAINED).resolve(self.model.domain)
             made = method(Probe(self.model, self.numerics), self.batch)
             return Maps([made] * self.count, self.model.domain, self.batch, [method] * self.count)
         return random_maps(self.batch, self.model.domain, self.count)
 
-    def ours(self, unit: Metric, maps: Maps) -> tuple[float, Spent]:
+    def ours(self, component: Metric, maps: Maps) -> tuple[float, Spent]:
         """Processor seconds and passes; clean answers are known, as in a run, and maps and probe otherwise fresh."""
         fresh = Maps(maps.items, maps.domain, maps.batch, maps.explainers)
         probe = Probe(self.model, self.numerics)
         probe.clean(self.batch)
         before, start = probe.spent.copy(), clock()
-        unit(probe, self.batch, fresh)
+        component(probe, self.batch, fresh)
         return clock() - start, probe.spent.since(before)
 
-    def distinct(self, unit: Metric, maps: Maps) -> int:
+    def distinct(self, component: Metric, maps: Maps) -> int:
         """How many different passes the plan foresees, clean ones aside."""
         method = catalogue.build("method", EXPLAINED).resolve(self.model.domain)
         total = 0
         for i in range(len(self.batch)):
             shape = self.shape(i)
-            asks = set().union(*(unit.asks(shape, f"map {j}") for j in range(len(maps)))) - {CLEAN}
-            own = forecast([Named("", method, "")], [], shape).forwards - 1
-            total += len(asks) + len(maps) * (unit.passes(shape)[0] + unit.reexplanation_count(shape) * max(1, own))
+            asks = set().union(*(component.asks(shape, f"map {j}") for j in range(len(maps)))) - {CLEAN}
+            own = forecast(ModelGrid(model=self.model, methods=(Labelled("", method, ""),)), shape).forwards - 1
+            total += len(asks) + len(maps) * (
+                component.passes(shape)[0] + component.reexplanation_count(shape) * max(1, own)
+            )
         return total
 
-    def rate(self, unit: Metric, repeats: int, patience: float) -> Row:
+    def rate(self, component: Metric, repeats: int, patience: float) -> Row:
         """Measure one metric and its peers; at least three repeats, or as many as asked within `patience` seconds."""
-        row = Row(unit.name, self.count, len(self.batch))
+        row = Row(component.name, self.count, len(self.batch))
         try:
-            unit = unit.resolve(self.model.domain)
-            maps = self.maps(unit)
-            row.distinct = self.distinct(unit, maps)
-            peers = dict(self.ready(unit, maps, row))
+            component = component.resolve(self.model.domain)
+            maps = self.maps(component)
+            row.distinct = self.distinct(component, maps)
+            peers = dict(self.ready(component, maps, row))
             began = time.perf_counter()
             for repeat in range(repeats):
                 if repeat >= 3 and time.perf_counter() - began > patience:
                     break
-                self.once(unit, maps, peers, row)
+                self.once(component, maps, peers, row)
         except NotApplicable as reason:
             row.reasons["heatcheck"] = str(reason)
         except Exception as problem:
             row.reasons["heatcheck"] = f"failed: {first_line(problem)}"
         return row
 
-    def ready(self, unit: Metric, maps: Maps, row: Row) -> Iterator[tuple[str, Rate]]:
+    def ready(self, component: Metric, maps: Maps, row: Row) -> Iterator[tuple[str, Rate]]:
         """Peers that can be asked; for the others the row says why not."""
-        for who, make in PEERS.get(unit.id, {}).items():
-            task = Task(self.model, as_torch_comes(self.model), self.batch, maps, unit, self.numerics)
+        for who, make in PEERS.get(component.id, {}).items():
+            task = Task(self.model, as_torch_comes(self.model), self.batch, maps, component, self.numerics)
             rate = attempt(lambda make=make, task=task: make(task), who, row.reasons)
             if rate is not None:
                 yield who, rate
 
-    def once(self, unit: Metric, maps: Maps, peers: dict[str, Rate], row: Row) -> None:
+    def once(self, component: Metric, maps: Maps, peers: dict[str, Rate], row: Row) -> None:
         """One repeat: bare passes, our metric, its own cost, its peers."""
         bare = measure_bare(self.model, self.batch.x, self.numerics)
-        took, spent = self.ours(unit, maps)
+        took, spent = self.ours(component, maps)
         row.forwards = spent.forwards
         row.seconds.append(1000 * took / len(maps) / len(self.batch))
         if spent.forwards:
             row.overheads.append(took / bare.seconds(spent.forwards, spent.backwards))
-        if spent.forwards and unit.facts["needs"] == () and unit.reexplanation_count(self.shape(0)) == 0:
+        if spent.forwards and component.facts["needs"] == () and component.reexplanation_count(self.shape(0)) == 0:
             free = self.free()
-            mine, passes = free.ours(unit, random_maps(free.batch, free.model.domain, self.count))
+            mine, passes = free.ours(component, random_maps(free.batch, free.model.domain, self.count))
             row.own.append(1000 * mine / passes.forwards)
         for who, rate in list(peers.items()):
             start = clock()
@@ -220,9 +223,9 @@ def growth(bench: Bench, repeats: int) -> Iterator[dict[str, Any]]:
 
 def grown(bench: Bench, spec: str, what: str, value: int, repeats: int) -> dict[str, Any]:
     """One point of a curve."""
-    unit = catalogue.build("metric", spec).resolve(bench.model.domain)
-    maps = bench.maps(unit)
-    runs = [bench.ours(unit, maps) for _ in range(repeats)]
+    component = catalogue.build("metric", spec).resolve(bench.model.domain)
+    maps = bench.maps(component)
+    runs = [bench.ours(component, maps) for _ in range(repeats)]
     seconds = median([took for took, _ in runs])
     return {"metric": spec, "grows": what, "to": value, "forwards": runs[0][1].forwards, "seconds": seconds}
 
@@ -278,10 +281,10 @@ def main() -> None:
         print(json.dumps({**facts, "growth": points}, indent=2)) if given.json else show_growth(points)
         return
     rows, progress = [], Console(stderr=True)
-    for unit in chosen(given.metrics, given.full):
+    for component in chosen(given.metrics, given.full):
         start = time.perf_counter()
-        rows.append(bench.rate(unit, given.repeats, given.patience).record())
-        progress.print(f"{unit.name}: {time.perf_counter() - start:.0f} s", style="dim")
+        rows.append(bench.rate(component, given.repeats, given.patience).record())
+        progress.print(f"{component.name}: {time.perf_counter() - start:.0f} s", style="dim")
     if given.json:
         print(json.dumps({**facts, "rows": rows}, indent=2))
         return

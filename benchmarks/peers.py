@@ -31,14 +31,14 @@ class Task:
         model: the model in our hands, for its domain and layers.
         network: a copy of its network, as torch comes.
         batch: the samples and their targets.
-        unit: our method, resolved, whose parameters the peer follows.
+        component: our method, resolved, whose parameters the peer follows.
         numerics: the micro-batches that are best for us.
     """
 
     model: hc.Model
     network: nn.Module
     batch: Batch
-    unit: Method
+    component: Method
     numerics: Numerics
 
     @property
@@ -63,7 +63,7 @@ class Task:
         return max(1, self.numerics.forward // len(self.batch))
 
     def segments(self) -> Tensor:
-        """The unit of each pixel, found anew."""
+        """The component of each pixel, found anew."""
         units = self.model.domain.units(self.component.params()["units"], self.batch.x)
         return units.slot.reshape(len(self.x), 1, *self.x.shape[-2:])
 
@@ -204,13 +204,13 @@ def rise(task: Task) -> Explain:
     """The authors' procedure: one set of masks for all pictures, made beforehand; every masked picture in memory."""
     from skimage.transform import resize
 
-    unit, (h, w) = task.component, task.x.shape[-2:]
+    component, (h, w) = task.component, task.x.shape[-2:]
     rng = np.random.default_rng(0)
-    step = [-(-side // unit.grid) for side in (h, w)]
-    masks = np.empty((unit.samples, 1, h, w), dtype=np.float32)
+    step = [-(-side // component.grid) for side in (h, w)]
+    masks = np.empty((component.samples, 1, h, w), dtype=np.float32)
     for mask in masks:
-        cells = (rng.random((unit.grid, unit.grid)) < unit.keep).astype(np.float32)
-        large = resize(cells, [(unit.grid + 1) * s for s in step], order=1, mode="reflect", anti_aliasing=False)
+        cells = (rng.random((component.grid, component.grid)) < component.keep).astype(np.float32)
+        large = resize(cells, [(component.grid + 1) * s for s in step], order=1, mode="reflect", anti_aliasing=False)
         top, left = (int(rng.integers(0, s)) for s in step)
         mask[0] = large[top : top + h, left : left + w]
     all_masks = torch.from_numpy(masks)
@@ -221,7 +221,7 @@ def rise(task: Task) -> Explain:
             for x, target in zip(task.x, task.target, strict=True):
                 seen = torch.split(all_masks * x, 100)
                 p = torch.cat([task.network(part).softmax(1) for part in seen])
-                every_class = p.T @ all_masks.flatten(1) / (unit.samples * unit.keep)
+                every_class = p.T @ all_masks.flatten(1) / (component.samples * component.keep)
                 maps.append(every_class[target].reshape(h, w))
         return maps
 

@@ -31,7 +31,7 @@ def mutants_of(path):
     return ()
 
 
-def tests_in(path):
+def names_in(path):
     return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")} | {
         target.id
         for node in ast.parse(path.read_text(encoding="utf-8")).body
@@ -65,7 +65,7 @@ def chosen():
 def test_mutants_fit_the_source(tests, file, old, new, test):
     assert (SOURCE / file).read_text(encoding="utf-8").count(old) == 1, f"{tests.name}: {old!r} is not once in {file}"
     assert old != new
-    assert test in tests_in(tests), f"{tests.name} has no {test}"
+    assert test in names_in(tests), f"{tests.name} has no {test}"
 
 
 @pytest.mark.slow

@@ -343,27 +343,8 @@ def test_numbers_of_things_are_told_in_words():
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
-    from PIL import Image
-    from safetensors.torch import save_file
-
-    from heatcheck.models.vision_shim import load_timm
-
-    folder = tmp_path_factory.mktemp("study")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = load_timm().create_model("test_resnet", pretrained=False, num_classes=7)
-    save_file(network.state_dict(), folder / "weights.safetensors")
-    rng = np.random.default_rng(0)
-    (folder / "pictures").mkdir()
-    for i in range(6):
-        coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((64, 64)).save(folder / "pictures" / f"{i}.png")
-    (folder / "study.toml").write_text(
-        f'models = ["timm:test_resnet@{folder}/weights.safetensors"]\ndata = "folder:pictures"\n'
-        'methods = ["saliency", "input_x_gradient", "grad_cam"]\n'
-    )
-    return folder / "study.toml"
+def study(make_study) -> Path:
+    return make_study(6, 'methods = ["saliency", "input_x_gradient", "grad_cam"]\n')
 
 
 SMALL = ("--fill", "zero,blur", "--steps", "2,4", "--sign", "signed,abs", "--workers", 1, "--batch", 8)

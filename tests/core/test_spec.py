@@ -79,9 +79,9 @@ def test_known_examples():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "expected the id"),
-        ("(a=1)", "expected the id"),
-        ("4", "expected the id"),
+        ("", "expected an id"),
+        ("(a=1)", "expected an id"),
+        ("4", "expected an id"),
         ("a(b=1", "not closed"),
         ("a(b=", "value is missing"),
         ("a(b=)", "value is missing"),

@@ -18,34 +18,14 @@ KILLS = 20
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
-    """A tiny real network in a checkpoint, pictures in a folder, and a study file that names them."""
-    import numpy as np
-    import torch
-    from PIL import Image
-    from safetensors.torch import save_file
-
-    from heatcheck.models.vision_shim import load_timm
-
-    folder = tmp_path_factory.mktemp("study")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = load_timm().create_model("test_resnet", pretrained=False, num_classes=7)
-    save_file(network.state_dict(), folder / "weights.safetensors")
-    rng = np.random.default_rng(0)
-    (folder / "pictures").mkdir()
-    for i in range(24):
-        coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((64, 64)).save(folder / "pictures" / f"{i:02d}.png")
-    (folder / "study.toml").write_text(
-        f"""
-models = ["timm:test_resnet@{folder}/weights.safetensors"]
-data = "folder:pictures"
+def study(make_study) -> Path:
+    return make_study(
+        24,
+        """
 methods = ["saliency", "smoothgrad(samples=2)", "occlusion", "rise(samples=24)", "random"]
 metrics = ["sds", "morf(steps=4)", "infidelity(samples=16)"]
-"""
+""",
     )
-    return folder / "study.toml"
 
 
 def command(study: Path, out: Path, *extra: str) -> list[str]:

@@ -261,7 +261,7 @@ def test_a_broken_metric_is_caught(made, facts, check):
 
 def test_scores_of_the_wrong_shape_or_without_reasons_are_caught():
     class Raw(Constant):
-        def settled(self, scores, maps):
+        def with_statuses(self, scores, maps):
             return scores
 
     def check(scores, name="shape_and_status"):

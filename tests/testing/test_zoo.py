@@ -10,7 +10,7 @@ import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.testing.zoo import ZOO, brief, page, picture, small, table
 
-PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

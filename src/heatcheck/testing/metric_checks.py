@@ -152,10 +152,10 @@ def _one_in_single_precision(maps: Maps) -> Maps:
 def check_shape_and_status(metric: Metric, models: Models | None = None) -> None:
     """Scores are `[methods, samples]`, NaN exactly where a status says why, with curves to match."""
     for scene in scenes(metric, models, kinds=(*KINDS, "constant")):
-        _check_settled(scene, scene.scores())
+        _check_statuses(scene, scene.scores())
 
 
-def _check_settled(scene: Scene, got: Scores) -> None:
+def _check_statuses(scene: Scene, got: Scores) -> None:
     m, b = len(scene.maps), len(scene.batch)
     assert tuple(got.value.shape) == (m, b), (
         f"{scene.who} gave {tuple(got.value.shape)} scores for {m} maps, {b} samples"
@@ -188,7 +188,7 @@ def check_constant_map_handled(metric: Metric, models: Models | None = None) -> 
     for scene in scenes(metric, models):
         flat = changed_maps(scene.maps, torch.ones_like)
         flat.explainers = scene.maps.explainers
-        _check_settled(scene.with_maps(flat), scene.with_maps(flat).scores())
+        _check_statuses(scene.with_maps(flat), scene.with_maps(flat).scores())
 
 
 def check_failed_maps_keep_their_status(metric: Metric, models: Models | None = None) -> None:
@@ -201,7 +201,7 @@ def check_failed_maps_keep_their_status(metric: Metric, models: Models | None = 
         broken = replace(first, values=values, status=(reason, *first.status[1:]))
         maps = Maps([broken, *scene.maps.items[1:]], scene.maps.domain, scene.batch, scene.maps.explainers)
         got, reference = scene.with_maps(maps).scores(), scene.scores()
-        _check_settled(scene, got)
+        _check_statuses(scene, got)
         assert got.status[0][0] == reason, f"{scene.who}: a failed map's status became {got.status[0][0]!r}"
         rest, all_samples = range(1, len(maps)), range(len(scene.batch))
         if not metric.across_models:
@@ -219,7 +219,7 @@ def check_constant_model_handled(metric: Metric, models: Models | None = None) -
     """On a model that does not look, scores are finite or have a reason."""
     blind = [m for m in (toys.constant(), _deaf()) if m.domain.modality in metric.facts["on"]]
     for scene in scenes(metric, blind, kinds=("random", "random-b")):
-        _check_settled(scene, scene.scores())
+        _check_statuses(scene, scene.scores())
 
 
 def _deaf() -> Toy:
