@@ -16,7 +16,7 @@ from heatcheck.run.forecast import forecast
 from heatcheck.run.manifest import describe, peak_bytes
 from heatcheck.run.rehearsal import readable
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.setup import Part, Setup, prepare, resources_of
+from heatcheck.run.setup import Part, Setup, prepare, resources_of, write_numerics
 from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK, done
 from heatcheck.run.work import Work
@@ -27,6 +27,7 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     tune_allocator()
     store = Store.open(out, create=True)
     parts = prepare(setup, runtime, store)
+    write_numerics(store, parts)
     manifest = describe(setup, runtime, parts)
     before = store.read("run.json") or {}
     manifest["passes"] = before.get("passes", manifest["passes"])

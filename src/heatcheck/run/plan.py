@@ -46,7 +46,7 @@ class Plan:
 
 
 def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: bool = True) -> Plan:
-    """Predict a run from the declared questions of its units and a short calibration."""
+    """Predict a run from what its methods and metrics declare to ask, and a short calibration; writes nothing."""
     store = Store.open(out) if out is not None and (Path(out) / "run.json").exists() else None
     found = Plan(samples=len(setup.data))
     seconds = 0.0

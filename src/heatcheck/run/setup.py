@@ -138,19 +138,23 @@ def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[La
 
 
 def fixed_numerics(model: Model, x: Inputs | None, runtime: Runtime, store: Store | None) -> Numerics:
-    """The run's numerics for a model: as written down, else measured now and written down."""
+    """The run's numerics for a model: as written down, else measured now."""
     known = (store.read("numerics.json") or {}) if store is not None else {}
     if model.identity in known:
         return Numerics(**{**known[model.identity], **machine(), "threads": runtime.threads})
     if runtime.batch is not None or x is None:
         size = runtime.batch or 1
         channels_last = bool(getattr(model, "channels_last", False))
-        found = Numerics(forward=size, backward=size, threads=runtime.threads, channels_last=channels_last, **machine())
-    else:
-        found = measure(model, x, threads=runtime.threads)
-    if store is not None:
-        store.write("numerics.json", {**known, model.identity: found.record()})
-    return found
+        return Numerics(forward=size, backward=size, threads=runtime.threads, channels_last=channels_last, **machine())
+    return measure(model, x, threads=runtime.threads)
+
+
+def write_numerics(store: Store, parts: Sequence[Part]) -> None:
+    """Write down the numerics of models that are new in the run, so that a resumed run has the same."""
+    known = store.read("numerics.json") or {}
+    new = {part.grid.model.identity: part.grid.numerics.record() for part in parts}
+    if new.keys() - known.keys():
+        store.write("numerics.json", {**new, **known})
 
 
 def find_circular(grid: ModelGrid, shape: Shape) -> list[tuple[str, str]]:
