@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from heatcheck.core import catalogue
-from heatcheck.core.spec import SpecError
+from heatcheck.core.spec import Spec, SpecError
 from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.methods.base import eraser, method
 from heatcheck.models.base import CallableModel
@@ -52,7 +52,11 @@ WRAPPED = [
 
 
 def every_method():
-    few = [f"{id}(samples=24)" if "samples" in e.params else id for id, e in catalogue.entries("method").items()]
+    fewer = {"samples": 24, "designs": 4}
+    few = [
+        str(Spec(id, {name: n for name, n in fewer.items() if name in entry.params}))
+        for id, entry in catalogue.entries("method").items()
+    ]
     return [*few, *WRAPPED]
 
 

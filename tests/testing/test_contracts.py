@@ -1,4 +1,4 @@
-"""Every shipped unit keeps every promise it makes; a new file is tested without touching this one."""
+"""Every shipped component keeps every promise it makes; a new file is tested without touching this one."""
 
 import itertools
 import random
@@ -45,27 +45,34 @@ METRIC_VARIANTS = (
     "mprt(order=independent, layers=0)",
 )
 FEWER = {"samples": 24, "designs": 4, "steps": 24}
+COSTLY = {"shapley_sampling": {"samples": 6}}
+"""A sample is as many passes as there are units."""
 KNOWN: dict[str, str] = {
     "saliency_metric-direction": "crops move pixels, and the toys know what a pixel is worth only in its own place",
 }
 
 
 def shipped(kind):
-    """Every unit with its defaults, but few samples where it draws a thousand."""
-    units = [catalogue.build(kind, id) for id in sorted(catalogue.entries(kind))]
-    return cases(*(replace(u, **{k: n for k, n in FEWER.items() if getattr(u, k, 0) > n}) for u in units))
+    """Every component with its defaults, but few samples where it draws a thousand."""
+    built = [catalogue.build(kind, id) for id in sorted(catalogue.entries(kind))]
+    return cases(
+        *(
+            replace(c, **{k: n for k, n in {**FEWER, **COSTLY.get(c.id, {})}.items() if getattr(c, k, 0) > n})
+            for c in built
+        )
+    )
 
 
 def variants(kind, *specs):
-    """Units with other parameters must behave as well; what they claim to be, they claim for their defaults."""
+    """Components with other parameters must behave as well; what they claim, they claim for their defaults."""
     general = {*method_checks.GENERAL, *metric_checks.GENERAL}
-    units = [catalogue.build(kind, spec) for spec in specs]
-    return [case for case in cases(*units) if case.values[1] in general]
+    built = [catalogue.build(kind, spec) for spec in specs]
+    return [case for case in cases(*built) if case.values[1] in general]
 
 
-def cases(*units):
+def cases(*components):
     """Known failures are listed with their reason, and must still fail."""
-    for case in contract_cases(*units):
+    for case in contract_cases(*components):
         known = [pytest.mark.xfail(reason=KNOWN[case.id])] if case.id in KNOWN else []
         yield pytest.param(*case.values, id=case.id, marks=[*case.marks, *known])
 

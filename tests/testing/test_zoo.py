@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.slow
 def test_the_page_is_what_it_would_be_now():
     assert PAGE.read_text(encoding="utf-8") == page(table()), "run `make docs`"
 
@@ -31,9 +32,9 @@ def test_what_the_page_promises_gives_maps(name):
     model, x = small(name), picture(name)["pixels"]
     narrow = min(model.layers(picture(name)), key=lambda layer: layer.channels).name
     for method in (m for n, m in promised() if n == name):
-        unit = catalogue.build("method", brief(method))
+        component = catalogue.build("method", brief(method))
         if method in ("score_cam", "ablation_cam"):  # as many passes as channels
-            unit = replace(unit, layer=narrow)
-        heat = hc.explain(model, x, method=unit, target=1)
+            component = replace(component, layer=narrow)
+        heat = hc.explain(model, x, method=component, target=1)
         assert heat.status == ("ok",), (method, heat.status)
         assert torch.isfinite(heat.values).all() and heat.values.shape[-2:].numel() > 1, method
