@@ -11,6 +11,7 @@ Quantus and the papers' procedures, one method and metric after the other.
 import argparse
 import statistics
 import time
+from dataclasses import replace
 
 from common import attempt, clock, measure_bare, median, settle
 from metric_peers import PEERS, Task, flipping, quantus
@@ -24,10 +25,10 @@ from heatcheck.metrics.base import Maps
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 from heatcheck.run.forecast import forecast
-from heatcheck.run.runtime import Options
+from heatcheck.run.grid import ModelGrid
+from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import prepare
 from heatcheck.run.task import run_chunk
-from heatcheck.run.work import Work
 from metrics import Bench
 
 MAPS = 8
@@ -43,20 +44,20 @@ GRID = {
 def compare(model: str, data: str, samples: int, repeats: int) -> None:
     """The same grid by us and by peers, in turns."""
     bench = Bench.make(model, data, samples, MAPS)
-    units = {spec: catalogue.build("metric", spec).resolve(bench.model.domain) for spec in GRID}
-    maps = bench.maps(units["sds"])
+    built = {spec: catalogue.build("metric", spec).resolve(bench.model.domain) for spec in GRID}
+    maps = bench.maps(built["sds"])
     reasons: dict[str, str] = {}
     task = {
         s: Task(bench.model, as_torch_comes(bench.model), bench.batch, maps, u, bench.numerics)
-        for s, u in units.items()
+        for s, u in built.items()
     }
     peers = {s: attempt(lambda s=s: GRID[s](task[s]), s, reasons) for s in GRID}
     ratios, spent = [], None
     for _ in range(repeats):
         probe, start = Probe(bench.model, bench.numerics), clock()
-        held = Maps(maps.items, maps.domain, maps.batch)
-        for component in units.values():
-            component(probe, bench.batch, held)
+        given = Maps(maps.items, maps.domain, maps.batch)
+        for component in built.values():
+            component(probe, bench.batch, given)
         ours, start, spent = clock() - start, clock(), probe.spent
         if not all(peers.values()) or not all(attempt(lambda p=p: (p(),), s, reasons) for s, p in peers.items()):
             break
@@ -83,32 +84,32 @@ def main() -> None:
         return
     bench = hc.Benchmark(models=given.model, data=given.data, profile="quick")
     setup = bench.setup(given.samples)
-    part = prepare(setup, Options(), None)[0]
+    part = prepare(setup, Runtime(), None)[0]
     samples = list(setup.data)
-    x = part.model.encode(samples[0])
-    methods = {m.label: m for m in part.work.methods}
-    grids: list[tuple[str, Work]] = [
-        (m.label, Work((m,), ()))
-        for m in part.work.methods
-        if m.component.passes(Shape(part.model.domain, x, part.model))[0] >= 8
+    whole, model, numerics = part.grid, part.grid.model, part.grid.numerics
+    x = model.encode(samples[0])
+    methods = {m.label: m for m in whole.methods}
+    grids: list[tuple[str, ModelGrid]] = [
+        (m.label, replace(whole, methods=(m,), metrics=()))
+        for m in whole.methods
+        if m.component.passes(Shape(model.domain, x, model))[0] >= 8
     ]
     controls = tuple(methods[n] for n in ("random", "sobel", "center", "constant") if n in methods)
-    grids += [(f"{k.label} × {len(controls)} maps", Work(controls, (k,))) for k in part.work.metrics]
-    grids.append(("whole grid", part.work))
-    table = Table(title=f"{given.model}, {len(samples)} samples, one thread, {part.numerics.forward} per forward")
+    grids += [
+        (f"{k.label} × {len(controls)} maps", replace(whole, methods=controls, metrics=(k,))) for k in whole.metrics
+    ]
+    grids.append(("whole grid", whole))
+    table = Table(title=f"{given.model}, {len(samples)} samples, one thread, {numerics.forward} per forward")
     for column in ("what", "passes", "predicted", "ratio to bare passes", "own ms per pass"):
         table.add_column(column, justify="left" if column == "what" else "right")
-    for name, work in grids:
-        told = [
-            forecast(work.methods, work.metrics, Shape(part.model.domain, part.model.encode(s), part.model))
-            for s in samples
-        ]
+    for name, grid in grids:
+        told = [forecast(grid, Shape(model.domain, model.encode(s), model)) for s in samples]
         predicted = sum(t.forwards for t in told)
         ratios, own, run = [], [], 0
         for _ in range(given.repeats):
-            bare = measure_bare(part.model, x, part.numerics)
+            bare = measure_bare(model, x, numerics)
             start, wall = clock(), time.perf_counter()
-            spent = run_chunk(part.model, part.numerics, samples, work).spent
+            spent = run_chunk(grid, samples).spent
             took, wall = clock() - start, time.perf_counter() - wall
             ratios.append(took / bare.seconds(spent.forwards, spent.backwards))
             own.append(1000 * (wall - spent.seconds - spent.slope_seconds) / max(1, spent.forwards))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,15 +123,15 @@ def test_the_real_model_is_bit_equal_whatever_stands_beside(lite0):
     )
     part = prepare(bench.setup(), Runtime(batch=4), None)[0]
 
-    def scores(order, work):
-        chunk = run_chunk(part.model, part.numerics, [samples[i] for i in order], work)
+    def scores(order, grid):
+        chunk = run_chunk(grid, [samples[i] for i in order])
         group = chunk.groups[0]
         names = [s["name"] for s in group.samples]
         return {(n, c.method, c.metric): float(c.value[i]) for c in group.scores for i, n in enumerate(names)}
 
-    everything = scores([0, 1, 2], part.work)
-    assert scores([2, 0, 1], part.work) == everything
-    alone = scores([1], type(part.work)(part.work.methods[1:2], part.work.metrics[1:]))
+    everything = scores([0, 1, 2], part.grid)
+    assert scores([2, 0, 1], part.grid) == everything
+    alone = scores([1], replace(part.grid, methods=part.grid.methods[1:2], metrics=part.grid.metrics[1:]))
     assert alone and all(everything[k] == v for k, v in alone.items())
 
 
@@ -138,11 +139,12 @@ def test_the_plan_of_the_default_run_is_exact_but_for_equal_orderings(lite0):
     """Occlusion and the oracle order pixels alike, so one of them asks nothing under the curves."""
     samples = hc.load_data("images", samples=1)
     part = prepare(hc.Benchmark(models=lite0, data=samples, profile="quick").setup(), Runtime(batch=16), None)[0]
-    shape = Shape(part.model.domain, part.model.encode(samples[0]))
-    told = forecast(part.work.methods, part.work.metrics, shape)
-    others = [m for m in part.work.methods if m.label != "oracle"]
-    spent = run_chunk(part.model, part.numerics, list(samples), part.work).spent
-    assert forecast(others, part.work.metrics, shape).forwards == spent.forwards < told.forwards
+    grid = part.grid
+    shape = Shape(grid.model.domain, grid.model.encode(samples[0]))
+    told = forecast(grid, shape)
+    others = replace(grid, methods=tuple(m for m in grid.methods if m.label != "oracle"))
+    spent = run_chunk(grid, list(samples)).spent
+    assert forecast(others, shape).forwards == spent.forwards < told.forwards
     assert told.backwards == spent.backwards
     assert spent.graphs == 0
 
