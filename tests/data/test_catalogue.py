@@ -151,7 +151,7 @@ def test_the_default_is_declared(package: Path) -> None:
     ("text", "message"),
     [
         ("@source('a', group='all')\ndef a(): ...\n@source('a', group='all')\ndef b(): ...\n", "declared twice: a"),
-        ("@source('a', group=name())\ndef a(): ...\n", r"line 1: @source takes literals, not name\(\)"),
+        ("@source('a', group=name())\ndef a(): ...\n", r"line 1: name\(\) is neither a literal nor a constant"),
     ],
 )
 def test_declarations_that_cannot_be_read(package: Path, text: str, message: str) -> None:

@@ -94,7 +94,7 @@ class Benchmark:
         return plan(self.setup(samples), Runtime.of(runtime, **options), out, calibrate=calibrate)
 
     def setup(self, samples: int | None = None) -> Setup:
-        """Everything resolved: adapters, data, units."""
+        """Models, data, methods and metrics, loaded and built."""
         for path in self.plugins:
             load_plugin(path)
         profile = load_profile(self.profile)
@@ -102,8 +102,9 @@ class Benchmark:
         metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
         models = label_models(self.models)
         data_key = f"data {samples}"
+        chosen_by = self.seed if samples else None
         if data_key not in self._loaded:
-            self._loaded[data_key] = load_data(self.data, samples=samples, seed=self.seed if samples else None)
+            self._loaded[data_key] = load_data(self.data, samples=samples, seed=chosen_by)
         for label, spec in models.items():
             if label not in self._loaded:
                 self._loaded[label] = load_model(spec, name=label)
@@ -132,7 +133,7 @@ class Benchmark:
                 models={label: str(spec) for label, spec in models.items() if isinstance(spec, str)},
                 data=str(self.data) if isinstance(self.data, str | Path) else "",
                 samples=samples,
-                seed=self.seed if samples else None,
+                seed=chosen_by,
                 plugins=tuple(self.plugins),
                 portable=portable and all(known_elsewhere(c, self.plugins) for c in components),
             ),
@@ -176,7 +177,7 @@ def label_models(models: Any) -> dict[str, Any]:
 
 
 def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
-    """Units with the profile's parameters, labelled as they were written, or as a mapping says."""
+    """Components with the profile's parameters, labelled as they were written, or as a mapping says."""
     if isinstance(specs, Mapping):
         return [(label, as_component(kind, spec, profile)) for label, spec in specs.items()]
     found: list[tuple[str, Any]] = []

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from heatcheck.core.declarations import constants_of, keywords_of
 from heatcheck.core.papers import references
 from heatcheck.core.spec import Spec, SpecError, parse, suggest, write
 
@@ -96,7 +97,7 @@ def _shipped(kind: str) -> dict[str, Entry]:
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))}
     classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
     defaults = _decorator_defaults(kind, trees["base"])
-    constants = {k: v for tree in trees.values() for k, v in _constants(tree)}
+    constants = {name: value for tree in trees.values() for name, value in constants_of(tree).items()}
     found: dict[str, Entry] = {}
     for stem, tree in trees.items():
         for node in tree.body:
@@ -116,19 +117,6 @@ def _decorator_defaults(kind: str, base: ast.Module) -> dict[str, Any]:
     return {arg.arg: ast.literal_eval(default) for arg, default in pairs if default is not None}
 
 
-def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
-    """What a module calls by name: its literals in capitals."""
-    for node in tree.body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            continue
-        name = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(name, ast.Name) and name.id.isupper():
-            try:
-                yield name.id, ast.literal_eval(node.value)
-            except ValueError:
-                continue
-
-
 def _entry(
     kind: str,
     node: ast.stmt,
@@ -141,7 +129,7 @@ def _entry(
         return None
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
-            facts = {**defaults, **_declared(call, constants)}
+            facts = {**defaults, **keywords_of(call, constants)}
             fields = _fields(node, classes)
             params = {name: ast.unparse(f.value) for name, f in fields.items() if f.value is not None}
             types = {name: ast.unparse(f.annotation) for name, f in fields.items()}
@@ -151,17 +139,6 @@ def _entry(
             id = ast.literal_eval(call.args[0])
             return Entry(kind, id, module, node.name, facts, doc, params, types=types, choices=choices)
     return None
-
-
-def _declared(call: ast.Call, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a decorator: literals, and `**NAME` for a named constant that several components share."""
-    found: dict[str, Any] = {}
-    for keyword in call.keywords:
-        if keyword.arg is not None:
-            found[keyword.arg] = ast.literal_eval(keyword.value)
-        elif isinstance(keyword.value, ast.Name):
-            found.update(constants[keyword.value.id])
-    return found
 
 
 def _choices(
@@ -204,7 +181,7 @@ def _fields(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str
 def _domains() -> list[dict[str, Any]]:
     """What the modules of `domain/` declare in capitals: their modality, units and roles."""
     folder = Path(__file__).parent.parent / "domain"
-    return [dict(_constants(ast.parse(path.read_text(encoding="utf-8")))) for path in sorted(folder.glob("*.py"))]
+    return [constants_of(ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.py"))]
 
 
 @cache

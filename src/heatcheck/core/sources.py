@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from heatcheck.core.declarations import constants_of, keywords_of, literal
+
 Loader = TypeVar("Loader", bound=Callable[..., Any])
 
 
@@ -104,22 +106,15 @@ def import_attribute(module: str, name: str) -> Any:
 
 def _declarations(tree: ast.Module) -> Iterator[dict[str, Any]]:
     """The fields of every source that a file declares."""
-    constants = {ast.unparse(n.targets[0]): n.value for n in tree.body if isinstance(n, ast.Assign)}
+    constants = constants_of(tree)
     for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
         for call in function.decorator_list:
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "source":
-                facts = {str(k.arg): _literal(k.value, constants) for k in call.keywords}
+                facts = keywords_of(call, constants)
                 prefix = facts.pop("prefix", "")
-                for name in (_literal(a, constants) for a in call.args):
+                for name in (literal(a, constants) for a in call.args):
                     filled = {field: _filled(value, prefix + name, name) for field, value in facts.items()}
                     yield {"id": prefix + name, "function": function.name, **filled}
-
-
-def _literal(node: ast.expr, constants: Mapping[str, ast.expr]) -> Any:
-    try:
-        return ast.literal_eval(constants.get(ast.unparse(node), node))
-    except ValueError as problem:
-        raise RuntimeError(f"line {node.lineno}: @source takes literals, not {ast.unparse(node)}") from problem
 
 
 def _filled(value: Any, id: str, name: str) -> Any:
