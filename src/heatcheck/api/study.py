@@ -28,7 +28,7 @@ from heatcheck.core.toml import Keys
 from heatcheck.data.catalogue import sources, split_spec
 from heatcheck.models.catalogue import models
 from heatcheck.profiles import load_profile
-from heatcheck.run.runtime import Runtime, setting
+from heatcheck.run.runtime import Runtime, setting, wrong_value
 
 TARGETS = ("predicted", "label", "top2")
 
@@ -249,19 +249,17 @@ def _problems(error: ValidationError) -> Iterator[tuple[Keys, str]]:
         if item["type"] == "study":
             yield from item["ctx"]["found"]
         else:
-            yield tuple(item["loc"]), _said(item)
+            yield tuple(item["loc"]), _message(item)
 
 
-def _said(item: ErrorDetails) -> str:
+def _message(item: ErrorDetails) -> str:
     keys = [str(key) for key in item["loc"] if isinstance(key, str)]
     if item["type"] == "extra_forbidden":
         known = Runtime.model_fields if len(keys) > 1 else Study.model_fields
         return f"no setting is called {keys[-1]!r}{suggest(keys[-1], known)}"
     if item["type"] == "missing":
         return f"{keys[-1]} is missing; see `heatcheck list {keys[-1]}`"
-    if item["type"] == "value_error":
-        return str(item["ctx"]["error"])
-    return f"{keys[-1] if keys else 'the study'} = {item['input']!r} {item['msg'].removeprefix('Input ')}"
+    return wrong_value(keys[-1] if keys else "the study", item)
 
 
 def _option(keys: Keys) -> str:

@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from heatcheck.core.spec import SpecError, suggest
 
@@ -28,6 +29,13 @@ def seconds(value: Any) -> Any:
 def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
     """A setting that decides results (`identity`), or only how they are computed and kept (`runtime`)."""
     return Field(json_schema_extra={"use": use}, **kwargs)
+
+
+def wrong_value(name: str, item: ErrorDetails) -> str:
+    """What is wrong with the value of a setting, in words."""
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    return f"{name} = {item['input']!r} {item['msg'].removeprefix('Input ')}"
 
 
 class Runtime(BaseModel):
@@ -70,5 +78,4 @@ class Runtime(BaseModel):
             return cls.model_validate({**before, **options})
         except ValidationError as problem:
             first = problem.errors()[0]
-            name, given = first["loc"][0], first["input"]
-            raise SpecError(f"{name} = {given!r}: {first['msg'].removeprefix('Value error, ')}") from problem
+            raise SpecError(wrong_value(str(first["loc"][0]), first)) from problem
