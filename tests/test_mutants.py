@@ -32,13 +32,10 @@ def mutants_of(path):
 
 
 def names_in(path):
-    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")} | {
-        target.id
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    """The tests of a file: functions, classes, and tests that are assigned (`test_contract = …`)."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    assigned = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
+    return {node.name for node in body if hasattr(node, "name")} | {getattr(target, "id", "") for target in assigned}
 
 
 CASES = [

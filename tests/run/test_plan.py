@@ -34,6 +34,12 @@ MUTANTS = (
         "found.forwards += round(scale * each[0].forwards)",
         "test_passes_are_those_of_the_run",
     ),
+    (
+        "run/plan.py",
+        "- slopes) * forward + slopes * backward",
+        ") * forward + slopes * backward",
+        "test_time_is_the_passes_at_their_rates_shared_by_workers",
+    ),
 )
 
 
@@ -66,9 +72,12 @@ def test_maps_are_four_bytes_a_site(make_setup, maps, samples):
     assert foretold.disk_bytes == 16 * 16 * 4 * len(METHODS) * samples
 
 
-def test_time_is_shared_by_workers(make_setup):
+def test_time_is_the_passes_at_their_rates_shared_by_workers(make_setup, monkeypatch):
+    monkeypatch.setattr(planner, "rates", lambda part, x: (2.0, 5.0))
     setup = make_setup(METHODS, METRICS, n=3)
-    assert plan(setup, FIXED, None).seconds > 0
+    foretold = plan(setup, FIXED, None)
+    assert foretold.seconds == (foretold.forwards - foretold.backwards) * 2.0 + foretold.backwards * 5.0
+    assert plan(setup, Runtime.of(FIXED, workers=2), None).seconds == foretold.seconds / 2
     assert plan(setup, FIXED, None, calibrate=False).seconds is None
 
 
