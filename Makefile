@@ -8,16 +8,24 @@ export OMP_NUM_THREADS := 1
 
 .PHONY: run test test-slow test-all mutants check bench docs clean
 
-.venv/.base: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/pip install -q -c constraints.txt -e '.[demo]'
-	$(BIN)/pip install -q -c constraints.txt --no-deps foolbox
-	touch $@
+# pip is silent but for its errors; each step says in a line what it does. A registry far away takes longer.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt
+
+.venv/.base: pyproject.toml constraints.txt $(wildcard tools/torchvision_repair/*)
+	@echo 'Setting up .venv, once; about 2 minutes.'
+	@$(PYTHON) -m venv .venv
+	@echo '  1 of 3: torch (about 1 minute) …'
+	@$(PIP) torch==2.13.0
+	@echo '  2 of 3: heatcheck with its demo, model and pictures included (about 1 minute) …'
+	@$(PIP) -e '.[demo]'
+	@echo '  3 of 3: a repair for torchvision beside a CPU build of torch (seconds) …'
+	@$(PIP) --no-deps --force-reinstall ./tools/torchvision_repair
+	@touch $@
 
 .venv/.dev: .venv/.base
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	touch $@
+	@echo 'Adding what the tests need to .venv, once (about 1 minute) …'
+	@$(PIP) -e '.[dev]'
+	@touch $@
 
 run: .venv/.base  ## a real model on real pictures: a leaderboard and an HTML report
 	$(BIN)/heatcheck run
@@ -39,9 +47,10 @@ check: .venv/.dev  ## lint and types
 	$(BIN)/mypy
 
 .venv/.bench: .venv/.dev
-	$(BIN)/pip install -q pandas
-	$(BIN)/pip install -q --no-deps lime==0.2.0.1 quantus==0.6.0 grad-cam==1.5.7 ttach==0.0.3
-	touch $@
+	@echo 'Adding the packages that we compare with to .venv, once (seconds) …'
+	@$(PIP) pandas
+	@$(PIP) --no-deps lime==0.2.0.1 quantus==0.6.0 grad-cam==1.5.7 ttach==0.0.3
+	@touch $@
 
 bench: .venv/.bench  ## overhead over the bare model passes, and time against other people's methods and metrics
 	$(BIN)/python benchmarks/grid.py

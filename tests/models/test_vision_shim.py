@@ -11,7 +11,8 @@ from heatcheck.core.types import HeatcheckError
 from heatcheck.models import vision_shim
 
 
-def test_torchvision_timm_and_transformers_import_in_a_fresh_process():
+def test_torchvision_timm_and_transformers_import_in_an_environment_that_make_did_not_build(monkeypatch):
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # so that torch does not call the repair of `make`
     code = (
         "from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers\n"
         "load_transformers().BertForSequenceClassification, load_timm().create_model, load_torchvision().models.resnet18"
