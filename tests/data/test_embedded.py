@@ -1,7 +1,8 @@
 """The embedded defaults."""
 
-import importlib.util
 import re
+import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 import torch
@@ -42,28 +43,29 @@ def test_subsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "advice"),
-    [
-        ("foolbox", "pip install --no-deps foolbox"),
-        ("skimage", "pip install scikit-image"),
-        ("sklearn", "pip install scikit-learn"),
-    ],
+    ("module", "package"), [("foolbox", "foolbox"), ("skimage", "scikit-image"), ("sklearn", "scikit-learn")]
 )
-def test_a_missing_package_is_named(package: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(HeatcheckError, match=f"{package} is not installed.*{advice}"):
+def test_a_missing_package_is_named(module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    advice = rf'images needs {package}, which is not installed: pip install "heatcheck\[demo\]"'
+    with pytest.raises(HeatcheckError, match=advice):
+        load_data("images")
+
+
+def test_a_package_without_its_pictures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = ModuleSpec("foolbox", None, is_package=True)
+    monkeypatch.setattr("heatcheck.data.packages.find_spec", lambda name: empty)
+    with pytest.raises(HeatcheckError, match=r"the folder data of foolbox.*pip install --force-reinstall foolbox"):
         load_data("images")
 
 
 def test_without_timm_there_are_no_class_names(monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet_classes.cache_clear()
     imagenet_wnids.cache_clear()
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "timm" else find(name))
+    monkeypatch.setitem(sys.modules, "timm", None)
     data = load_data("images")
     assert data.classes is None and sum(s.label is not None for s in data) == 20
-    with pytest.raises(HeatcheckError, match="pip install timm"):
+    with pytest.raises(HeatcheckError, match=r'pip install "heatcheck\[vision\]"'):
         imagenet_classes()
 
 

@@ -1,6 +1,7 @@
 """Diffusion's road, on a pipeline of toy size with random weights."""
 
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -175,8 +176,8 @@ def test_what_cannot_be_had_is_a_reason(tiny, tmp_path, monkeypatch):
     batch = toy_batch(MODEL, 1)
     with pytest.raises(HeatcheckError, match="cannot be loaded as an inpainting pipeline"):
         erased(f'diffusion(model="{tmp_path}")', batch, halves(batch))
-    monkeypatch.setattr("heatcheck.fills.diffusion.find_spec", lambda name: None)
-    assert "pip install 'heatcheck[diffusion]'" in refused(spec_of(tiny))
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    assert 'needs diffusers, which is not installed: pip install "heatcheck[diffusion]"' in refused(spec_of(tiny))
 
 
 @pytest.mark.parametrize(

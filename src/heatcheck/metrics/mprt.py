@@ -11,10 +11,10 @@ from torch import Tensor
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, NotApplicable, Scores
-from heatcheck.domain.base import Units
+from heatcheck.domain.base import Domain, Units
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
 from heatcheck.metrics.nearby import gaussian, merge_statuses, noisy_copies
-from heatcheck.metrics.similarity import CONSTANT_MAP, SIMILARITIES, check_similarity, similarity, varied
+from heatcheck.metrics.similarity import CONSTANT_MAP, SIMILARITIES, check_package, check_similarity, similarity, varied
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -79,6 +79,10 @@ class Randomisation(Metric):
         for name, least in (("layers", 0), ("copies", 1), ("bins", 2), ("noise", 0)):
             if not getattr(self, name) >= least:
                 raise SpecError(f"metric mprt: {name}={getattr(self, name)} must be at least {least}")
+
+    def applies_to(self, domain: Domain) -> None:
+        super().applies_to(domain)
+        check_package(self.similarity)
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)

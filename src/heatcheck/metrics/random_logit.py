@@ -9,8 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from heatcheck.core.types import Batch, Scores, Streams
+from heatcheck.domain.base import Domain
 from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
-from heatcheck.metrics.similarity import CONSTANT_MAP, SIMILARITIES, check_similarity, similarity, varied
+from heatcheck.metrics.similarity import CONSTANT_MAP, SIMILARITIES, check_package, check_similarity, similarity, varied
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -44,6 +45,10 @@ class RandomLogit(Metric):
 
     similarity: str = "spearman"
     units: str = "site"
+
+    def applies_to(self, domain: Domain) -> None:
+        super().applies_to(domain)
+        check_package(self.similarity)
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)

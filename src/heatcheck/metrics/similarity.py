@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heatcheck.core.extras import require
 from heatcheck.core.types import NotApplicable
 from heatcheck.domain.base import Units
 from heatcheck.metrics.curves import spearman
@@ -12,6 +13,12 @@ SIMILARITIES = ("spearman", "ssim")
 WINDOW = 11
 """Sites per side of SSIM's Gaussian window, of standard deviation 1.5."""
 CONSTANT_MAP = "the map is constant"
+
+
+def check_package(how: str) -> None:
+    """Raise NotApplicable where the package that computes this similarity is missing."""
+    if how == "ssim":
+        require("similarity=ssim", "skimage")
 
 
 def check_similarity(how: str, units: Units, shape: tuple[int, int]) -> None:

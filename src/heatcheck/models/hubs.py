@@ -41,13 +41,13 @@ def _fetching(what: str, instead: str) -> Iterator[None]:
     form="timm:NAME[@CHECKPOINT]",
     modality="image",
     about="any timm classifier, pretrained (downloads) or from a local checkpoint",
-    install="pip install timm",
+    install='pip install "heatcheck[vision]"',
     group="hubs",
     position=1,
 )
 def timm_model(name: str, request: Request) -> Model:
     """A timm classifier: `resnet50`, or `resnet50.a1_in1k` for certain weights."""
-    timm = load_timm()
+    timm = load_timm(f"model {request.name}")
     if not timm.is_model(name.split(".")[0]):
         raise HeatcheckError(f"timm has no model {name!r}{suggest(name, timm.list_models())}")
     if request.checkpoint is None:
@@ -79,7 +79,7 @@ def timm_model(name: str, request: Request) -> Model:
     form="torchvision:NAME[.WEIGHTS][@CHECKPOINT]",
     modality="image",
     about="any torchvision classifier, pretrained (downloads) or from a local checkpoint",
-    install="pip install torchvision",
+    install='pip install "heatcheck[vision]"',
     group="hubs",
     position=1,
 )
@@ -88,7 +88,7 @@ def torchvision_model(name: str, request: Request) -> Model:
 
     A local checkpoint gets the preprocessing of the named (or default) weights unless another is given.
     """
-    models = load_torchvision().models
+    models = load_torchvision(f"model {request.name}").models
     name, _, tag = name.partition(".")
     known = models.list_models(module=models)
     if name not in known:
@@ -133,7 +133,7 @@ def _classes_in(state: dict[str, torch.Tensor], head: str | None) -> int:
     form="hf:NAME_OR_FOLDER",
     modality="image or text",
     about="a transformers image or sequence classifier, from the hub or a folder; never remote code",
-    install="pip install transformers",
+    install='pip install "heatcheck[text]"',
     group="hubs",
     position=1,
 )
@@ -148,7 +148,7 @@ def hf_model(name: str, request: Request) -> Model:
 
 
 def _modality(name: str, request: Request) -> Modality:
-    transformers = load_transformers()
+    transformers = load_transformers(f"model {request.name}")
     with _hub(name):
         config = transformers.AutoConfig.from_pretrained(name, **_options(name))
     written = " ".join(config.architectures or ())
@@ -164,7 +164,7 @@ def text_classifier(name: str, request: Request) -> Model:
     """A sequence classifier with its tokenizer, its attention computed eagerly, so that its weights can be read."""
     if request.preprocess is not None:
         raise HeatcheckError(f"hf:{name} reads texts: preprocess= is for pictures")
-    transformers = load_transformers()
+    transformers = load_transformers(f"model {request.name}")
     with _hub(name):
         network = _pretrained(transformers.AutoModelForSequenceClassification, name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_options(name))
@@ -174,7 +174,7 @@ def text_classifier(name: str, request: Request) -> Model:
 
 
 def _image_classifier(name: str, request: Request) -> Model:
-    transformers = load_transformers()
+    transformers = load_transformers(f"model {request.name}")
     with _hub(name):
         network = _pretrained(transformers.AutoModelForImageClassification, name)
         preprocess = request.preprocess or _processor(transformers, name)

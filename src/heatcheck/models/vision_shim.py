@@ -14,17 +14,21 @@ from typing import Any
 
 import torch
 
-from heatcheck.core.types import HeatcheckError
+from heatcheck.core.extras import require
 
 _SCHEMAS = tuple(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for op in ("nms", "qnms"))
 _declared: list[torch.library.Library] = []
 """Libraries that must live as long as the process; their operators vanish with them."""
 
 
+def load_torchvision(what: str = "heatcheck") -> Any:
+    """The torchvision package; `what` needs it."""
+    require(what, "torchvision")
+    return _import_torchvision()
+
+
 @cache
-def load_torchvision() -> Any:
-    """The torchvision package."""
-    _require("torchvision", "heatcheck[vision]")
+def _import_torchvision() -> Any:
     try:
         return importlib.import_module("torchvision")
     except RuntimeError as problem:
@@ -37,20 +41,18 @@ def load_torchvision() -> Any:
     return importlib.import_module("torchvision")
 
 
-@cache
-def load_timm() -> Any:
-    """The timm package."""
-    _require("timm", "heatcheck[vision]")
-    load_torchvision()
+def load_timm(what: str = "heatcheck") -> Any:
+    """The timm package; `what` needs it."""
+    require(what, "timm", "torchvision")
+    _import_torchvision()
     return importlib.import_module("timm")
 
 
-@cache
-def load_transformers() -> Any:
-    """The transformers package; it imports torchvision wherever that is installed."""
-    _require("transformers", "heatcheck[text]")
+def load_transformers(what: str = "heatcheck") -> Any:
+    """The transformers package, which `what` needs; it imports torchvision wherever that is installed."""
+    require(what, "transformers")
     if importlib.util.find_spec("torchvision") is not None:
-        load_torchvision()
+        _import_torchvision()
     return importlib.import_module("transformers")
 
 
@@ -65,8 +67,3 @@ def without_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def _require(package: str, extra: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise HeatcheckError(f"package {package} is not installed and is needed here: pip install '{extra}'")
