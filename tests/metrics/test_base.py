@@ -161,7 +161,7 @@ def test_a_map_that_failed_keeps_its_status_and_harms_nobody(toys, spec):
     values[2] = torch.inf
     broken = Attribution(values, batch.target, "broken", status=(OK, "failed: MemoryError", OK))
     scores = toys.score(spec, model, batch, Maps([broken, good.items[1]], model.domain, batch))
-    assert scores.status == ((OK, "failed: MemoryError", "failed: the map is not finite"), (OK,) * 3)
+    assert scores.status == ((OK, "failed: MemoryError", "failed: the map has NaN values"), (OK,) * 3)
     assert torch.equal(scores.value[1], alone.value[1])
     assert torch.equal(scores.value[0, :1], alone.value[0, :1]) and scores.value[0, 1:].isnan().all()
     if scores.curve is not None:

@@ -134,7 +134,7 @@ def test_a_map_that_fails_on_the_way_gives_a_status(toys):
 
     maps.explainers[0] = breaks
     scores = toys.score("ids(update=true)", model, batch, maps)
-    assert scores.status == (("ok", "ok", "failed: the map is not finite"), ("ok",) * 3)
+    assert scores.status == (("ok", "ok", "failed: the map has NaN values"), ("ok",) * 3)
     assert scores.value[0].isnan().tolist() == [False, False, True]
 
 

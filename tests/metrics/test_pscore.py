@@ -272,7 +272,7 @@ def test_a_failed_map_is_left_out_of_the_average(toys):
     values = draws(3, methods=1)
     values[1][0][2] = torch.nan
     got = across(toys, "pscore", values)
-    assert got["net 1"].status[0] == ("ok", "ok", "failed: the map is not finite")
+    assert got["net 1"].status[0] == ("ok", "ok", "failed: the map has NaN values")
     expected = slow_pscore([values[0][0][2], values[2][0][2]], 0)
     assert got["net 0"].value[0, 2] == pytest.approx(expected, abs=1e-12)
 

@@ -220,7 +220,7 @@ def test_a_copy_that_fails_fails_its_sample_alone(toys):
 
     maps.explainers = [explain]
     status = toys.score("avg_sensitivity", model, batch, maps).status[0]
-    assert status == ("ok", "failed: the map is not finite", "ok")
+    assert status == ("ok", "failed: the map has NaN values", "ok")
 
 
 def test_a_sample_keeps_the_first_problem_of_its_copies():

@@ -241,7 +241,7 @@ def test_a_map_that_is_not_finite_is_a_status(make_setup, tmp_path):
 
     scores = table(make_setup(["gives_nan"], ["sds"], n=3), tmp_path / "r")
     assert scores["score"].is_null().all()
-    assert scores["status"].unique().to_list() == ["failed: the map is not finite"]
+    assert scores["status"].unique().to_list() == ["failed: the map has NaN values"]
 
 
 def test_a_changed_weight_is_a_miss_and_both_results_are_kept(make_setup, tmp_path):

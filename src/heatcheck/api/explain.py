@@ -154,12 +154,7 @@ def fit(item: Attribution, probe: Probe, batch: Batch) -> Attribution:
             f"{item.method}: maps of shape {tuple(item.values.shape)} do not fit inputs "
             f"{tuple(probe.domain.leaf(batch.x).shape)}; give one number per site, {dims} axes with the batch"
         )
-    item = replace(item, values=probe.domain.cut_to_sites(item.values, batch.x))
-    bad = ~torch.isfinite(item.values).flatten(1).all(1)
-    if bad.any():
-        status = tuple("failed: the map is not finite" if b else s for b, s in zip(bad, item.status, strict=True))
-        item = replace(item, status=status)
-    return item
+    return replace(item, values=probe.domain.cut_to_sites(item.values, batch.x))
 
 
 def batches_of(

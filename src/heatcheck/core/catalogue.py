@@ -211,8 +211,12 @@ def unit_roles() -> dict[str, dict[str, Any]]:
 
 def entries(kind: str) -> dict[str, Entry]:
     """All components of a kind by id, shipped and user-defined."""
-    own = {i: e for (k, i), e in _own.items() if k == kind}
-    return {**_shipped(kind), **own}
+    return {**_shipped(kind), **own_entries(kind)}
+
+
+def own_entries(kind: str) -> dict[str, Entry]:
+    """The user-defined components of a kind by id."""
+    return {i: e for (k, i), e in _own.items() if k == kind}
 
 
 def register(entry: Entry) -> None:

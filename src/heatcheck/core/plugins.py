@@ -3,16 +3,20 @@
 import hashlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
+from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
+
+PREFIX = "heatcheck_plugin_"
 
 
 def plugin_module(path: str | Path) -> str:
     """The module name a plugin file is imported under."""
     file = Path(path).expanduser().resolve()
-    return f"heatcheck_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    return f"{PREFIX}{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
 
 
 def load_plugin(path: str | Path) -> ModuleType:
@@ -35,6 +39,23 @@ def load_plugin(path: str | Path) -> ModuleType:
     try:
         found.loader.exec_module(module)
     except Exception as problem:
+        place = line_of(problem)
         del sys.modules[name]
-        raise SpecError(f"plugin {str(path)!r} failed: {type(problem).__name__}: {problem}") from problem
+        raise SpecError(f"plugin {str(path)!r} failed{place}: {type(problem).__name__}: {problem}") from problem
     return module
+
+
+def line_of(problem: BaseException) -> str:
+    """Where in a user's own file an exception was raised, as ` (mine.py, line 12)`; nothing if it was raised elsewhere.
+
+    A user's own file is a plugin, or one that declares a method, metric or fill.
+    """
+    declared = {entry.module for kind in catalogue.KINDS for entry in catalogue.own_entries(kind).values()}
+    names = declared | {name for name in sys.modules if name.startswith(PREFIX)}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names} - {None}
+    if isinstance(problem, SyntaxError) and problem.filename is not None and problem.filename in files:
+        return f" ({Path(problem.filename).name}, line {problem.lineno})"
+    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+        if frame.filename in files:
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""

@@ -242,4 +242,18 @@ class Scores:
             object.__setattr__(self, "status", status)
 
 
+def finite_status(maps: Float[Tensor, "b ..."]) -> tuple[str, ...]:
+    """Per map, `ok`, or which values it has that are no numbers.
+
+    >>> finite_status(torch.tensor([[0.0, 1.0], [torch.nan, torch.inf], [0.0, torch.inf]]))
+    ('ok', 'failed: the map has NaN values', 'failed: the map has infinite values')
+    """
+    rows = maps.flatten(1)
+    problems = zip(rows.isnan().any(1).tolist(), rows.isinf().any(1).tolist(), strict=True)
+    return tuple(
+        "failed: the map has NaN values" if nan else "failed: the map has infinite values" if infinite else OK
+        for nan, infinite in problems
+    )
+
+
 PathLike = str | Path

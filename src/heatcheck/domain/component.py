@@ -1,6 +1,7 @@
 """What methods, metrics and fills have in common: an id, a version, parameters, a printable name."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar, final
@@ -100,6 +101,37 @@ class Component:
 
 
 T = TypeVar("T", bound=type)
+C = TypeVar("C", bound=Component)
+
+
+def from_function(function: Callable[..., Any], base: type[C], **members: Any) -> type[C]:
+    """A component class around a user's function, whose keyword-only arguments become its parameters.
+
+    Raises:
+        SpecError: a keyword-only argument has no default.
+    """
+    keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    for p in keywords:
+        if p.default is inspect.Parameter.empty:
+            raise SpecError(f"{function.__name__}: the parameter {p.name!r} needs a default value")
+    space: dict[str, Any] = {
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+        "__annotations__": {p.name: type(p.default) for p in keywords},
+        "function": staticmethod(function),
+        **{p.name: p.default for p in keywords},
+        **members,
+    }
+    cls = type(function.__name__, (base,), space)
+    return dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+
+
+def call_with_parameters(component: Component) -> Callable[..., Any]:
+    """The user's function behind a component, with the component's parameters filled in."""
+    function: Callable[..., Any] = component.function  # type: ignore[attr-defined]
+    names = inspect.signature(function).parameters
+    own = {name: value for name, value in component.params().items() if name in names}
+    return functools.partial(function, **own)
 
 
 def declare(kind: str, id: str, version: int, facts: Mapping[str, Any]) -> Callable[[T], T]:

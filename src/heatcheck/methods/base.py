@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -13,11 +13,12 @@ from torch import Tensor
 from heatcheck.core import catalogue
 from heatcheck.core.identity import canonical
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable
+from heatcheck.core.types import Attribution, Batch, HeatcheckError, Inputs, NotApplicable, finite_status
 from heatcheck.domain.base import Domain, Units
-from heatcheck.domain.component import Component, declare
+from heatcheck.domain.component import Component, call_with_parameters, declare, from_function
 from heatcheck.fills.base import Fill
 from heatcheck.probe.asks import Ask, Shape
+from heatcheck.probe.calls import count_passes
 from heatcheck.probe.probe import Probe
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def method(
     def decorate(target: T) -> T:
         if inspect.isclass(target):
             return declare("method", id, version, facts)(target)
-        declare("method", id, version, facts)(_from_function(target))  # type: ignore[arg-type]
+        declare("method", id, version, facts)(from_function(target, FunctionMethod))  # type: ignore[arg-type]
         return target
 
     return decorate
@@ -141,9 +142,14 @@ class Method(Component, ABC):
     def reduced(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         """One number per site or cell, before `post`."""
         raw = self.attribute(probe, batch)
-        if len(raw) != len(batch):
-            raise HeatcheckError(f"{self.name} gave {len(raw)} maps for {len(batch)} samples")
-        return probe.domain.reduce(raw, self.reduction) if raw.ndim == probe.domain.leaf(batch.x).ndim else raw
+        leaf = probe.domain.leaf(batch.x)
+        if raw.ndim not in (leaf.ndim, leaf.ndim - 1) or len(raw) != len(leaf):
+            sites = tuple(probe.domain.reduce(leaf.detach(), "sum").shape)
+            raise HeatcheckError(
+                f"{self.name} returned maps of shape {tuple(raw.shape)} for inputs {tuple(leaf.shape)}; return "
+                f"{tuple(leaf.shape)}, or one number per site, {sites}"
+            )
+        return probe.domain.reduce(raw, self.reduction) if raw.ndim == leaf.ndim else raw
 
     @final
     def __call__(self, probe: Probe, batch: Batch) -> Attribution:
@@ -157,8 +163,6 @@ class Method(Component, ABC):
         elif component.post == "relu":
             values = values.relu()
         values = values.detach().to(torch.promote_types(probe.model.dtype, torch.float32))
-        finite = torch.isfinite(values).flatten(1).all(1)
-        status = tuple(OK if ok else "failed: the map is not finite" for ok in finite.tolist())
         return Attribution(
             values=values,
             target=batch.target,
@@ -166,31 +170,24 @@ class Method(Component, ABC):
             signed=component.signed,
             output=component.output,
             interpolation=component.interpolation,
-            status=status,
+            status=finite_status(values),
         )
 
 
-def _from_function(function: Callable[..., Tensor]) -> type[Method]:
-    """A method class around a user's `(model, x, target)` function; keyword parameters become its parameters."""
-    extras = {
-        name: p.default
-        for name, p in inspect.signature(function).parameters.items()
-        if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is not inspect.Parameter.empty
-    }
+class FunctionMethod(Method):
+    """A user's function `(model, x, target, *, parameters)` as a method."""
 
-    def attribute(self: Method, probe: Probe, batch: Batch) -> Tensor:
-        given = {name: getattr(self, name) for name in extras}
-        return probe.call_function(lambda model, x, target: function(model, x, target, **given), batch)
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        return probe.call_function(self._map, batch)
 
-    space: dict[str, Any] = {
-        "attribute": attribute,
-        "__doc__": function.__doc__,
-        "__module__": function.__module__,
-    }
-    space["__annotations__"] = {name: type(default) for name, default in extras.items()}
-    space.update(extras, function=staticmethod(function))
-    cls = type(function.__name__, (Method,), space)
-    return dataclass(frozen=True, kw_only=True, repr=False)(cls)
+    def _map(self, model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, _rows: slice) -> Tensor:
+        found = call_with_parameters(self)(model, x, target)
+        if not isinstance(found, Tensor):
+            raise HeatcheckError(f"{self.name} returned {type(found).__name__}, not a tensor of maps")
+        return found
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        return count_passes(self._map, shape)
 
 
 def repeat_rows(n: int, times: int) -> Int[Tensor, " k"]:

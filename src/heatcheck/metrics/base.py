@@ -1,5 +1,6 @@
 """The base classes of metrics: they score the maps of all methods at once, one number per method and sample."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +11,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores
+from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores, finite_status
 from heatcheck.domain.base import Domain, Units
-from heatcheck.domain.component import Component, declare
+from heatcheck.domain.component import Component, call_with_parameters, declare, from_function
 from heatcheck.probe.asks import Ask, Shape
+from heatcheck.probe.calls import count_passes
 from heatcheck.probe.probe import Probe
 
-T = TypeVar("T", bound=type)
+T = TypeVar("T")
 H = TypeVar("H")
 HIGHER, LOWER = "higher", "lower"
 
@@ -32,7 +34,22 @@ def metric(
     invariant: tuple[str, ...] = (),
     version: int = 1,
 ) -> Callable[[T], T]:
-    """Declare a metric.
+    """Declare a metric: a class derived from `Metric`, or your own function.
+
+    A function gets `(model, x, target, maps)`: a differentiable callable from leaf tensors to logits, the leaf tensor
+    (pixels `[b, c, h, w]` or token embeddings `[b, t, d]`), the target classes `[b]` and the maps of all methods, one
+    number per pixel or token, `[m, b, h, w]` or `[m, b, t]`. It returns scores `[m, b]`, NaN where there is none.
+
+    >>> @metric("brightest_pixel", better="higher")                        # doctest: +SKIP
+    ... def brightest_pixel(model, x, target, maps):
+    ...     clean = model(x).softmax(1).gather(1, target[:, None])[:, 0]
+    ...     brightest = maps.flatten(2).argmax(2)
+    ...     drops = []
+    ...     for rows in brightest:
+    ...         y = x.clone()
+    ...         y.flatten(2)[torch.arange(len(x)), :, rows] = 0
+    ...         drops.append(clean - model(y).softmax(1).gather(1, target[:, None])[:, 0])
+    ...     return torch.stack(drops)
 
     Args:
         id: the metric's name.
@@ -60,7 +77,14 @@ def metric(
         "needs": needs,
         "invariant": invariant,
     }
-    return declare("metric", id, version, facts)
+
+    def decorate(target: T) -> T:
+        if inspect.isclass(target):
+            return declare("metric", id, version, facts)(target)
+        declare("metric", id, version, facts)(from_function(target, FunctionMetric))  # type: ignore[arg-type]
+        return target
+
+    return decorate
 
 
 @dataclass
@@ -91,13 +115,7 @@ class Maps:
     @cached_property
     def status(self) -> tuple[tuple[str, ...], ...]:
         """Per method and sample, `ok` or why there is no map; a map with a NaN or infinite value has failed."""
-        return tuple(
-            tuple(
-                own if own != OK or finite else "failed: the map is not finite"
-                for own, finite in zip(a.status, torch.isfinite(a.values).flatten(1).all(1).tolist(), strict=True)
-            )
-            for a in self.items
-        )
+        return tuple(first_problem(a.status, finite_status(a.values)) for a in self.items)
 
     def cached(self, key: str, make: Callable[[], H]) -> H:
         """A value computed from these maps alone, computed once."""
@@ -173,8 +191,8 @@ class Metric(Component, ABC):
     composite: ClassVar[bool] = False
 
     @abstractmethod
-    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        """Score every map of every method."""
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores | Float[Tensor, "m b"]:
+        """Score every map of every method; a plain tensor has NaN where there is no score."""
 
     @final
     def __call__(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
@@ -182,7 +200,7 @@ class Metric(Component, ABC):
         component = self.resolved_on(probe.domain)
         component.check_needs(batch)
         component.check_records(batch, maps)
-        return component.with_statuses(component.score(probe, batch, maps), maps)
+        return component.with_statuses(component.as_scores(component.score(probe, batch, maps), maps), maps)
 
     @final
     def across(self, batches: Mapping[str, Batch], maps: Mapping[str, Maps]) -> dict[str, Scores]:
@@ -193,6 +211,24 @@ class Metric(Component, ABC):
         return {
             model: component.with_statuses(s, maps[model]) for model, s in component.score_models(batches, maps).items()
         }
+
+    def as_scores(self, found: Scores | Tensor, maps: Maps) -> Scores:
+        """What `score` returned as `Scores`.
+
+        Raises:
+            HeatcheckError: there is not one number per method and sample.
+        """
+        value = self._one_per_map(found.value if isinstance(found, Scores) else found, len(maps), len(maps.batch))
+        return found if isinstance(found, Scores) else Scores(value)
+
+    def _one_per_map(self, value: Any, methods: int, samples: int) -> Tensor:
+        if not isinstance(value, Tensor) or tuple(value.shape) != (methods, samples):
+            given = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise HeatcheckError(
+                f"{self.name} returned {given} for {methods} methods and {samples} samples; return a tensor "
+                f"[methods, samples], here {(methods, samples)}"
+            )
+        return value
 
     def with_statuses(self, scores: Scores, maps: Maps) -> Scores:
         """Add the statuses of maps and samples: a score is NaN exactly where its status is not `ok`."""
@@ -283,6 +319,26 @@ class Metric(Component, ABC):
         reasons = self.missing(batch)
         if reasons and reasons[0] and all(reasons):
             raise NotApplicable(reasons[0])
+
+
+class FunctionMetric(Metric):
+    """A user's function `(model, x, target, maps, *, parameters)` as a metric."""
+
+    def score(self, probe: Probe, batch: Batch, maps: Maps) -> Float[Tensor, "m b"]:
+        precision = probe.domain.leaf(batch.x).dtype  # one for all methods, whoever is beside them
+        shaped = torch.stack([probe.domain.as_map(own, batch.x) for own in maps.sites()]).to(precision)
+
+        def function(model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, rows: slice) -> Tensor:
+            return self._scores(model, x, target, shaped[:, rows])
+
+        return probe.call_function(function, batch, dim=1)
+
+    def _scores(self, model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, maps: Tensor) -> Tensor:
+        return self._one_per_map(call_with_parameters(self)(model, x, target, maps), *maps.shape[:2])
+
+    def passes(self, shape: Shape) -> tuple[int, int]:
+        one = shape.domain.reduce(shape.domain.leaf(shape.x).detach(), "sum")[None]
+        return count_passes(lambda model, x, target, _rows: self._scores(model, x, target, one), shape)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

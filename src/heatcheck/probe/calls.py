@@ -14,10 +14,12 @@ from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Domain, Units
 from heatcheck.models.base import Model
 from heatcheck.probe.answers import Answers, scalar
+from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, is_out_of_memory
 
-UserFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
-"""A method as its author writes it: from the model as a function of leaf tensors, the leaf and the targets to a map."""
+UserFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, slice], Tensor]
+"""A user's method or metric: gets the model as a function of leaf tensors, the leaf, the targets and the rows of the
+batch that these are."""
 
 
 @dataclass
@@ -153,22 +155,28 @@ class Calls:
 
     # -- users' functions ----------------------------------------------------------------------------------
 
-    def call_function(self, function: UserFunction, batch: Batch) -> Float[Tensor, "b ..."]:
+    def call_function(self, function: UserFunction, batch: Batch, dim: int = 0) -> Float[Tensor, "..."]:
         """What a user's function makes of a batch, given to it in parts of at most one backward call.
 
         The function gets the model as a differentiable function of the leaf; its passes have the same exact shape, are
         counted and timed as all others, and where memory runs out the part is halved and tried again.
+
+        Args:
+            function: the user's function.
+            batch: the samples.
+            dim: the axis of the function's results that counts samples.
         """
         leaf = self.domain.leaf(batch.x).detach()
         parts: list[Tensor] = []
         at = 0
         while at < len(batch):
             size = self.numerics.backward
-            part = batch.take(range(at, min(at + size, len(batch))))
+            rows = slice(at, min(at + size, len(batch)))
+            part = batch.take(range(rows.start, rows.stop))
             start, before = time.perf_counter(), self.spent.copy()
             try:
                 with threads(self.numerics.threads):
-                    found = function(self._as_function(part), leaf[at : at + len(part)], part.target)
+                    found = function(self._as_function(part), leaf[rows], part.target, rows)
             except (RuntimeError, MemoryError) as problem:
                 self._halve("backward", size, problem)
                 self.spent.add(before.since(self.spent).__dict__)  # the attempt does not count
@@ -177,8 +185,8 @@ class Calls:
             if used.backwards:  # their backward passes are taken by the function itself
                 self.spent.slope_seconds += time.perf_counter() - start - used.seconds
             parts.append(found.detach())
-            at += len(part)
-        return torch.cat(parts)
+            at = rows.stop
+        return torch.cat(parts, dim)
 
     def _as_function(self, batch: Batch) -> Callable[[Tensor], Tensor]:
         """The model as a function of leaf tensors: of the batch's own rows, or of several copies of them in a row."""
@@ -299,6 +307,29 @@ class Calls:
         if key not in self._cache:
             self._cache[key] = (None, make())
         return self._cache[key][1]
+
+
+def count_passes(function: UserFunction, shape: Shape) -> tuple[int, int]:
+    """Forward and backward passes that a user's function makes for one sample, counted with a stand-in for the model.
+
+    The stand-in is linear and costs nothing. A function whose passes depend on what the model answers may need others;
+    one that fails on the stand-in is taken for a single gradient.
+    """
+    leaf = shape.domain.leaf(shape.x).detach()
+    classes = shape.model.class_count(shape.x) if shape.model else 2
+    forwards = backwards = 0
+
+    def stand_in(leaf: Tensor) -> Tensor:
+        nonlocal forwards, backwards
+        forwards += len(leaf)
+        backwards += len(leaf) if torch.is_grad_enabled() and leaf.requires_grad else 0
+        return leaf.flatten(1).mean(1, keepdim=True) * torch.linspace(1, 2, classes, dtype=leaf.dtype)
+
+    try:
+        function(stand_in, leaf, torch.zeros(1, dtype=torch.long), slice(0, 1))
+    except Exception:
+        return 1, 1
+    return forwards, backwards
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from heatcheck.core.identity import digest
+from heatcheck.core.plugins import line_of
 from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, Sample, Scores, Streams
 from heatcheck.data.references import plain
 from heatcheck.methods.base import Method
@@ -140,9 +141,9 @@ def problem_group(grid: ModelGrid, sample: Sample, problem: str) -> SampleGroup:
 
 
 def first_line(problem: BaseException) -> str:
-    """An exception as one line."""
+    """An exception as one line, with the line of the user's own file that raised it."""
     text = str(problem).strip().splitlines()
-    return f"{type(problem).__name__}: {text[0] if text else ''}".rstrip(": ")
+    return f"{type(problem).__name__}: {text[0] if text else ''}".rstrip(": ") + line_of(problem)
 
 
 def run_group(

@@ -13,7 +13,7 @@ from heatcheck.metrics.base import Maps, Metric
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.probe.probe import Probe
 from heatcheck.testing import models as toys
-from heatcheck.testing.method_checks import Models, claims, rebuilds, refusal
+from heatcheck.testing.method_checks import Models, claims, in_single_precision, rebuilds, refusal
 from heatcheck.testing.models import Toy
 from heatcheck.testing.scenes import changed_maps, probe_for, take_maps, toy_batch, toy_maps
 from heatcheck.testing.watch import global_randomness, global_seed, unchanged
@@ -179,7 +179,8 @@ def check_inside_range(metric: Metric, models: Models | None = None) -> None:
     for scene in scenes(metric, models, 6, kinds=(*KINDS, "constant")):
         value = scene.scores().value
         found = [v for v in value.flatten().tolist() if v == v]
-        outside = [v for v in found if (low is not None and v < low - 1e-9) or (high is not None and v > high + 1e-9)]
+        slack = 1e-6 if in_single_precision(value) else 1e-9
+        outside = [v for v in found if (low is not None and v < low - slack) or (high is not None and v > high + slack)]
         assert not outside, f"{scene.who} is declared within ({low}, {high}), but scores {outside}"
 
 
@@ -338,7 +339,8 @@ def check_direction(metric: Metric, models: Models | None = None) -> None:
         blind_to_sign = "sign" in metric.facts["invariant"]
         assert right > any_map, (
             f"{scene.who} is declared better {metric.facts['better']}, but the true map scores {sign * right:.4g} "
-            f"and random maps {sign * any_map:.4g}"
+            f"and random maps {sign * any_map:.4g}; a metric that does not ask what deletions cost says so by its "
+            "family (form, sanity or reference)"
         )
         assert blind_to_sign or any_map > wrong, (
             f"{scene.who} is declared better {metric.facts['better']}, but random maps score {sign * any_map:.4g} "
@@ -369,7 +371,8 @@ def _changed_explainer(explain: Callable[..., object], change: Callable[[Tensor]
 
 
 def _near(a: Tensor, b: Tensor, who: str, what: str) -> None:
-    if not torch.allclose(a, b, rtol=1e-8, atol=1e-9, equal_nan=True):
+    relative, absolute = (1e-5, 1e-6) if in_single_precision(a, b) else (1e-8, 1e-9)
+    if not torch.allclose(a, b, rtol=relative, atol=absolute, equal_nan=True):
         raise AssertionError(f"{who}: {what}; {a.tolist()} instead of {b.tolist()}")
 
 
