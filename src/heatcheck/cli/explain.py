@@ -16,7 +16,6 @@ from heatcheck.core import catalogue
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.spec import SpecError, split
 from heatcheck.models.catalogue import default_model
-from heatcheck.profiles import load_profile
 
 EDGE, CAPTION, GAP = 224, 18, 6
 COLUMNS = 8
@@ -71,6 +70,8 @@ def explain(
 
     echo "what a delight" | heatcheck explain - --method occlusion
     """
+    from heatcheck.profiles import load_profile
+
     for path in plugin or ():
         load_plugin(path)
     pictures = [name for name in inputs or () if name != "-"]

@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heatcheck.api.expansion import contestants, enough, expand
-from heatcheck.api.study import Study
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, console, emit, note
 from heatcheck.cli.run import FAILED, resumable, size
 from heatcheck.core.spec import SpecError, split
-from heatcheck.profiles import load_profile
-from heatcheck.run.runtime import Runtime
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,6 +17,7 @@ if TYPE_CHECKING:
 
     from heatcheck.api.expansion import Expansion
     from heatcheck.api.multiverse import Multiverse
+    from heatcheck.api.study import Study
     from heatcheck.run.plan import Plan
     from heatcheck.stats import Rankings
 
@@ -72,6 +69,9 @@ def multiverse(
 
     heatcheck multiverse --metric sds --units "grid(2),grid(4),grid(8)" --factor nan=status,zero
     """
+    from heatcheck.api.expansion import enough, expand
+    from heatcheck.run.runtime import Runtime
+
     given = {"dialect": dialect, "fill": fill, "units": units, "steps": steps, "output": output}
     factors = {name: split(levels) for name, levels in given.items() if levels is not None}
     factors |= dict(_extra(text) for text in factor or ())
@@ -117,8 +117,11 @@ def _extra(text: str) -> tuple[str, list[str]]:
     return name.strip(), split(levels)
 
 
-def _with_defaults(study: Study, options: o.StudyOptions) -> Study:
+def _with_defaults(study: "Study", options: o.StudyOptions) -> "Study":
     """The study with a multiverse's defaults where nothing is given."""
+    from heatcheck.api.expansion import contestants
+    from heatcheck.profiles import load_profile
+
     changes: dict[str, Any] = {}
     embedded = options.file is None and options.given["data"] is None
     if options.given["out"] is None and study.out is not None:

@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heatcheck.api.study import Study
 from heatcheck.core.spec import split
+
+if TYPE_CHECKING:
+    from heatcheck.api.study import Study
 
 EMBEDDED = {"models": ["efficientnet_lite0"], "data": "images"}
 """What runs where no model and no data are named: real weights and real pictures that install with pip."""
@@ -61,7 +63,7 @@ class StudyOptions:
     file: Path | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
 
-    def study(self, **changes: Any) -> Study:
+    def study(self, **changes: Any) -> "Study":
         """The study that is meant, with one process per core unless it says otherwise."""
         found = study_of(self.file, **{**self.given, **changes})
         workers = found.runtime.workers or os.cpu_count()
@@ -95,8 +97,10 @@ def _optional(name: str, kind: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
-def study_of(path: Path | None, **options: Any) -> Study:
+def study_of(path: Path | None, **options: Any) -> "Study":
     """The study that a command line means; options beat the file, the file beats the embedded default."""
+    from heatcheck.api.study import Study
+
     given = {name: value for name, value in options.items() if value is not None}
     for name in {"models", "methods", "metrics"} & given.keys():
         given[name] = [part for text in given[name] for part in split(text)]
@@ -109,6 +113,6 @@ def study_of(path: Path | None, **options: Any) -> Study:
     return Study.of(**{**EMBEDDED, "profile": "quick", "out": "runs/default", **given})
 
 
-def _slug(study: Study) -> str:
+def _slug(study: "Study") -> str:
     """A folder's name for models and data."""
     return re.sub(r"[^\w.]+", "-", f"{'-'.join(study.models)}-{study.data}").strip("-.")[:80]

@@ -10,7 +10,6 @@ import typer
 
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, complain, console, emit, note, table
-from heatcheck.run.runtime import Runtime
 
 FAILED, INTERRUPTED = 3, 130
 _SKIPPED = "skipped: "
@@ -46,6 +45,7 @@ def run(
     folder = wanted.out or Path("runs/default")
     with resumable(folder):
         from heatcheck.api.benchmark import Benchmark
+        from heatcheck.run.runtime import Runtime
 
         note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
         runtime = Runtime.of(wanted.runtime, progress="none" if quiet else "auto")
