@@ -182,7 +182,7 @@ def test_a_plugin_that_fails_says_why(place: Path) -> None:
     (place / "broken.py").write_text("1 / 0\n")
     found = errors(place, 'models = "timm:x"\ndata = "images"\nplugins = ["broken.py"]\n')
     assert found[0].startswith(f"{place / 'study.toml'}:3:12: plugin ")
-    assert "failed: ZeroDivisionError: division by zero" in found[0]
+    assert "failed (broken.py, line 1): ZeroDivisionError: division by zero" in found[0]
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_a_method_that_fails_on_one_model_is_left_out_there_and_tried_again(make
     result = run(setup, tmp_path / "r")
     for (model, method, sample), (value, status) in cells(result).items():
         if model == "b":
-            assert status == "failed: ZeroDivisionError: on purpose"
+            assert status.startswith("failed: ZeroDivisionError: on purpose")
         else:
             assert value == pytest.approx(slow_pscore(result, ["a", "c"], model, method, sample), abs=1e-12)
     broken.clear()

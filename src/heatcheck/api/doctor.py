@@ -14,6 +14,7 @@ from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.probe.answers import scalar
 from heatcheck.probe.rules import Rules
+from heatcheck.run.behaviour import misbehaviours
 
 Severity = Literal["note", "warning", "error"]
 
@@ -77,6 +78,11 @@ def _on_input(model: Model, x: Inputs) -> Iterator[Finding]:
     except Exception as problem:  # whatever a foreign network raises is the finding
         failed = f"the model fails on an input: {type(problem).__name__}: {problem}"
         yield _finding(failed, str(dict(x.shape_key())), "nothing can be measured", "try the module on it", "error")
+        return
+    wrong = misbehaviours(model, [x])
+    for m in wrong:
+        yield _finding(m.what, model.name, "no number would mean anything: a run refuses the model", m.remedy, "error")
+    if wrong:
         return
     yield from _outputs(logits)
     if isinstance(model, TorchModel):

@@ -12,6 +12,7 @@ from heatcheck.metrics.base import circular
 from heatcheck.models.base import Model
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
+from heatcheck.run.behaviour import misbehaviours
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.rehearsal import TRIED, readable, reason_against
 from heatcheck.run.resources import Resources
@@ -109,6 +110,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         )
     methods, no_method = resolve_components(setup.methods, model)
     tried = list(itertools.islice(readable(model, setup.data), TRIED))
+    refuse_misbehaviour(label, model, tried)
     refused = {m.label: reason for m in methods if tried and (reason := reason_against(m.component, model, tried))}
     metrics, no_metric = resolve_components(setup.metrics, model)
     shared, alone = compares_models(metrics, setup)
@@ -125,6 +127,21 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     )
     pairs = [] if x is None else find_circular(grid, Shape(model.domain, x, model))
     return Part(label, grid, shared, {**no_method, **refused, **no_metric, **alone}, pairs)
+
+
+def refuse_misbehaviour(label: str, model: Model, tried: Sequence[Inputs]) -> None:
+    """Stop where a model's answers are not a function of its input; one that fails is left to the samples' statuses.
+
+    Raises:
+        HeatcheckError: with everything that is wrong, and what to change.
+    """
+    try:
+        found = misbehaviours(model, tried) if tried else []
+    except Exception:
+        return
+    if found:
+        told = "; ".join(f"{m.what}: {m.remedy}" for m in found)
+        raise HeatcheckError(f"model {label!r} cannot be measured. {told[0].upper()}{told[1:]}")
 
 
 def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[Labelled, ...], dict[str, str]]:
