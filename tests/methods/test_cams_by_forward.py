@@ -16,6 +16,8 @@ from heatcheck.testing.models import fill_weights, gap_linear, linear
 from heatcheck.testing.scenes import probe_for, toy_batch
 
 MUTANTS = (
+    ("methods/cams_by_forward.py", "argsort(dim=1, descending=True, stable=True)", "argsort(dim=1, stable=True)",
+     "test_score_cam_can_be_asked_for_the_channels_that_vary_most"),
     ("methods/cams_by_forward.py", "score.reshape(n, channels).softmax(-1)",
      "score.reshape(n, channels).softmax(0)", "test_the_formula_gives_the_same"),
     ("methods/cams_by_forward.py", "small = unit_range(maps) if self.torchcam_compat else maps",
@@ -117,6 +119,22 @@ def test_torchcam_gives_the_same_score_cam(lab, act):
     ]
     torch.testing.assert_close(got, F.relu(torch.stack(slow)), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(got, lab.explain("score_cam", net, samples).values)
+
+
+def test_score_cam_can_be_asked_for_the_channels_that_vary_most(lab):
+    net, samples = lab.network(), lab.batch(lab.pictures(3))
+    got = lab.explain("score_cam(layer=_3, relu=false, channels=2)", named(net), samples).values
+    for x, target, map_ in zip(samples.x["pixels"], samples.target, got, strict=True):
+        a = maps_of(net, 3, x)
+        spread = [float(a[k].std()) for k in range(len(a))]
+        best = sorted(sorted(range(len(a)), key=lambda k: -spread[k])[:2])
+        seen = [x * scaled(enlarged(a[k], x.shape[1:])) for k in best]
+        scores = torch.stack([net(y[None])[0, target].detach() for y in seen]).softmax(0)
+        torch.testing.assert_close(
+            map_, sum(s * a[k] for s, k in zip(scores, best, strict=True)), rtol=1e-9, atol=1e-10
+        )
+    everything = lab.explain("score_cam(channels=999)", net, samples).values
+    assert torch.equal(everything, lab.explain("score_cam", net, samples).values)
 
 
 def test_what_is_seen_where_a_map_is_zero_is_the_fill(lab):

@@ -34,6 +34,7 @@ class ScoreCam(Cam):
     Args:
         fill: what replaces the input where the mask is zero; the paper's product with the input is `zero`.
         torchcam_compat: whether maps are scaled before they are upsampled, as in TorchCAM.
+        channels: how many channels are used, those whose maps vary most; 0 for all, as in the paper.
 
     Paper: wang2020.
     Cost per sample: 1 + channels forwards.
@@ -41,9 +42,10 @@ class ScoreCam(Cam):
 
     fill: str = "zero"
     torchcam_compat: bool = False
+    channels: int = 0
 
     def cam(self, probe: Probe, batch: Batch) -> Float[Tensor, "b h w"]:
-        maps = probe.feature_maps(batch, self.layer)
+        maps = most_varied(probe.feature_maps(batch, self.layer), self.channels)
         n, channels = maps.shape[:2]
         erase = eraser(probe, batch, self.fill)
         rows, size = repeat_rows(n, channels), probe.domain.shape(batch.x)
@@ -67,7 +69,8 @@ class ScoreCam(Cam):
         return feature_maps(self.layer)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
-        return shape.channels(self.layer), 0
+        there = shape.channels(self.layer)
+        return min(there, self.channels or there), 0
 
 
 @method(
@@ -140,6 +143,14 @@ class EigenCam(Cam):
 
     def asks(self, shape: Shape) -> set[Ask]:
         return feature_maps(self.layer)
+
+
+def most_varied(maps: Float[Tensor, "b c h w"], count: int) -> Float[Tensor, "b k h w"]:
+    """The `count` channels of each sample whose maps have the largest standard deviation, in their order; 0 for all."""
+    if not 0 < count < maps.shape[1]:
+        return maps
+    chosen = maps.flatten(2).double().std(2).argsort(dim=1, descending=True, stable=True)[:, :count].sort(1).values
+    return maps.gather(1, chosen[..., None, None].expand(-1, -1, *maps.shape[2:]))
 
 
 def first_projection(maps: Float[Tensor, "c h w"]) -> Float[Tensor, "h w"]:
