@@ -75,7 +75,7 @@ COMPLAINTS = {
     InPlace: ("activations work in place", "act", "note"),
     Reused: ("used more than once", "act (2 times)", "note"),
     Functional: ("called as functions", "the network", "note"),
-    Pair: ("returns 2 things", "tuple", "warning"),
+    Pair: ("of the outputs '0' [n, 3], '1' [n, 3, 8, 8], '0' is taken", "Pair", "note"),
     Softmaxed: ("look like probabilities", "add up to 1", "warning"),
     Infinite: ("not finite", "3 of 3", "error"),
     Detached: ("gradients do not reach", "", "warning"),

@@ -10,7 +10,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from heatcheck.core.types import HeatcheckError, Sample
-from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision, inferred, ready
+from heatcheck.models.preprocess import Preprocess, ready
+from heatcheck.models.transforms import from_processor, from_timm, from_torchvision, inferred
 from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
 
@@ -99,7 +100,7 @@ def test_tensors_that_are_no_input_are_refused():
         ready(Sample("t", "d", torch.zeros(3, 5, 5, dtype=torch.uint8)))
     with pytest.raises(HeatcheckError, match=r"\[2, 3, 5, 5\]"):
         ready(Sample("t", "d", torch.zeros(2, 3, 5, 5)))
-    with pytest.raises(HeatcheckError, match="preprocess=hc"):
+    with pytest.raises(HeatcheckError, match=r"hc\.Preprocess"):
         ready(Sample("t", "d", "cat.jpg"))
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heatcheck.core.types import HeatcheckError
+from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.probe.answers import OUTPUTS, Answers, scalar
 
 MUTANTS = (
@@ -85,9 +85,15 @@ def test_accuracy_without_a_label_is_no_number():
     assert got[0].isnan() and got[1] == 1
 
 
-def test_one_class_is_always_certain():
-    got = answers(torch.tensor([[3.0]]), torch.tensor([0]))
-    assert got.read("prob").item() == 1 and got.read("accuracy").item() == 1
+@pytest.mark.parametrize("output", ["prob", "logprob", "margin", "accuracy"])
+def test_one_number_is_no_probability(output):
+    """A softmax over one number is 1 whatever the number: no score may be made of it."""
+    logits, target = torch.tensor([[3.0]]), torch.tensor([0])
+    with pytest.raises(NotApplicable, match=f"output={output}, but the model gives one number per input"):
+        answers(logits, target).read(output)
+    with pytest.raises(NotApplicable, match=output):
+        scalar(logits, target, output)
+    assert answers(logits, target).read("logit").item() == scalar(logits, target, "logit").item() == 3
 
 
 def test_unknown_outputs_are_named():

@@ -1,9 +1,12 @@
 """A benchmark over a grid: models × data × methods × metrics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from heatcheck.api.result import Result
 from heatcheck.api.study import Study
@@ -14,6 +17,12 @@ from heatcheck.data.base import Dataset
 from heatcheck.data.load import load_data
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
+from heatcheck.models.base import Model, function_facts
+from heatcheck.models.outputs import Number, as_number
+from heatcheck.models.preprocess import SAY_IT
+from heatcheck.models.targets import checked_target
+from heatcheck.models.transforms import as_preprocess
+from heatcheck.models.vision import PictureModel
 from heatcheck.profiles import load_profile
 from heatcheck.run.execution import execute
 from heatcheck.run.plan import Plan, plan
@@ -34,10 +43,15 @@ class Benchmark:
     Args:
         models: names, modules, callables or adapters; a mapping gives them labels.
         data: a spec, a path, tensors, texts or a torch Dataset.
+        preprocess: what is done to pictures before the models see them: `imagenet`, `clip`, `inception`,
+            `mean=…,std=…,size=…`, a `Preprocess`, torchvision's `weights.transforms()`, timm's `pretrained_cfg` or an
+            image processor of transformers; None for what the models themselves say.
+        output: the key, attribute or position of the class scores, for models that return several tensors.
         methods: specs (`"rise(samples=500)"`), units, or functions declared with `@hc.method`; None for the profile's.
         metrics: likewise; for both, a mapping gives them labels.
         profile: where parameters and lists that are not given come from.
-        target: the class to explain: predicted, label, top2 or a number; None for the profile's.
+        target: the class to explain: predicted, label, top2 or its number; or a number made of the output: a function
+            `output -> [n]`, `column:N` or `FILE.py:FUNCTION`; None for the profile's.
         seed: of every random stream.
         plugins: Python files that declare methods, metrics or fills.
         multiverse: what the metrics have in common where they are one question asked in many ways; see `multiverse`.
@@ -45,10 +59,12 @@ class Benchmark:
 
     models: Any = "efficientnet_lite0"
     data: Any = "images"
+    preprocess: Any = None
+    output: str | int | None = None
     methods: Sequence[Any] | Mapping[str, Any] | None = None
     metrics: Sequence[Any] | Mapping[str, Any] | None = None
     profile: str = "default"
-    target: str | int | None = None
+    target: str | int | Callable[[Any], Any] | None = None
     seed: int = 0
     plugins: tuple[str, ...] = ()
     multiverse: Mapping[str, Any] | None = None
@@ -60,6 +76,8 @@ class Benchmark:
         return cls(
             models=list(study.models),
             data=study.data,
+            preprocess=study.preprocess,
+            output=study.output,
             methods=study.methods,
             metrics=study.metrics,
             profile=study.profile,
@@ -105,13 +123,19 @@ class Benchmark:
         chosen_by = self.seed if samples else None
         if data_key not in self._loaded:
             self._loaded[data_key] = load_data(self.data, samples=samples, seed=chosen_by)
-        for label, spec in models.items():
-            if label not in self._loaded:
-                self._loaded[label] = load_model(spec, name=label)
         data: Dataset = self._loaded[data_key]
+        target = self._target(profile.target)
+        written = target.written if isinstance(target, Number) else target
+        preprocess = as_preprocess(self.preprocess)
+        keys = {label: f"model {label} {preprocess} {self.output} {written}" for label in models}
+        for label, spec in models.items():
+            if keys[label] not in self._loaded:
+                self._loaded[keys[label]] = self._model(label, spec, data, target)
         record = {
             "models": {label: spec if isinstance(spec, str) else type(spec).__name__ for label, spec in models.items()},
             "data": self.data if isinstance(self.data, str) else data.name,
+            **({"preprocess": str(preprocess)} if preprocess else {}),
+            **({"output": self.output} if self.output is not None else {}),
             "samples": samples,
             "profile": self.profile,
             "profile_note": profile.note,
@@ -121,16 +145,19 @@ class Benchmark:
         }
         components = [component for _, component in (*methods, *metrics)]
         portable = all(isinstance(s, str) for s in models.values()) and isinstance(self.data, str | Path)
+        portable = portable and not callable(self.target)
         return Setup(
-            models={label: self._loaded[label] for label in models},
+            models={label: self._loaded[key] for label, key in keys.items()},
             data=data,
             methods=methods,
             metrics=metrics,
-            target=profile.target if self.target is None else self.target,
+            target=written,
             seed=self.seed,
             record=record,
             sources=Sources(
                 models={label: str(spec) for label, spec in models.items() if isinstance(spec, str)},
+                preprocess=preprocess.record() if preprocess else None,
+                output=self.output,
                 data=str(self.data) if isinstance(self.data, str | Path) else "",
                 samples=samples,
                 seed=chosen_by,
@@ -138,6 +165,34 @@ class Benchmark:
                 portable=portable and all(known_elsewhere(c, self.plugins) for c in components),
             ),
         )
+
+    def _target(self, usual: str) -> str | int | Number:
+        """The class to explain, or the number that is made of the output."""
+        target = usual if self.target is None else self.target
+        number = as_number(target, function_facts)
+        return checked_target(target) if number is None else number
+
+    def _model(self, label: str, spec: Any, data: Dataset, target: str | int | Number) -> Model:
+        """A model that can read the data.
+
+        Raises:
+            HeatcheckError: the data are pictures, and it is not known how the model wants them.
+        """
+        pictures = [s for s in data if s.problem is None and not isinstance(s.content, Tensor)]
+        model = load_model(
+            spec,
+            name=label,
+            preprocess=self.preprocess,
+            guess=bool(pictures),
+            output=self.output,
+            target=target if isinstance(target, Number) else None,
+        )
+        if pictures and isinstance(model, PictureModel) and model.preprocessing is None:
+            raise HeatcheckError(
+                f"{label} cannot read the {len(pictures)} pictures of {data.name!r}: its preprocessing is not known; "
+                f"{SAY_IT}"
+            )
+        return model
 
 
 def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
@@ -170,10 +225,14 @@ def label_models(models: Any) -> dict[str, Any]:
     many = list(models) if isinstance(models, list | tuple) else [models]
     labels: dict[str, Any] = {}
     for model in many:
-        label = model if isinstance(model, str) else getattr(model, "name", None) or type(model).__name__
+        label = model if isinstance(model, str) else getattr(model, "name", None) or _type_name(model)
         n = sum(1 for k in labels if k == label or k.startswith(f"{label}#"))
         labels[f"{label}#{n + 1}" if n else label] = model
     return labels
+
+
+def _type_name(model: Any) -> str:
+    return type(model.func if isinstance(model, functools.partial) else model).__name__
 
 
 def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:

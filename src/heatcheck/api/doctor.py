@@ -84,9 +84,10 @@ def _on_input(model: Model, x: Inputs) -> Iterator[Finding]:
         yield _finding(m.what, model.name, "no number would mean anything: a run refuses the model", m.remedy, "error")
     if wrong:
         return
+    yield from _chosen(model)
     yield from _outputs(logits)
     if isinstance(model, TorchModel):
-        for look in (_tuple, _reused, _operations, _spatial, _gradient):
+        for look in (_reused, _operations, _spatial, _gradient):
             yield from look(model, x)
 
 
@@ -100,7 +101,7 @@ def _preprocessing(model: Model) -> Iterator[Finding]:
             "no preprocessing is known",
             model.name,
             "only tensors that are ready for the model can be read; fills in pixel space (black, grey127) do not apply",
-            "pass preprocess=hc.Preprocess(mean=…, std=…)",
+            'pass preprocess="imagenet" or hc.Preprocess(mean=…, std=…, size=…)',
         )
 
 
@@ -208,16 +209,11 @@ def _outputs(logits: Tensor) -> Iterator[Finding]:
         )
 
 
-def _tuple(model: TorchModel, x: Inputs) -> Iterator[Finding]:
-    with torch.inference_mode():
-        out = model.call(model.module(), x)
-    if isinstance(out, tuple | list) and not hasattr(out, "logits"):
+def _chosen(model: Model) -> Iterator[Finding]:
+    """What had to be guessed or chosen about the model, once it has answered."""
+    for note in model.notes:
         yield _finding(
-            f"the network returns {len(out)} things",
-            type(out).__name__,
-            "the first is taken for the class scores",
-            "wrap the network so that it returns the scores alone, if they are elsewhere",
-            "note" if len(out) == 1 else "warning",
+            note, model.name, "all numbers depend on it", "pass preprocess= or output= where it is wrong", "note"
         )
 
 

@@ -1,6 +1,7 @@
 """One model and plain tensors: explain them, or score maps of them; no file is written."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from heatcheck.data.load import load_data
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Maps
 from heatcheck.models.base import Model
-from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.targets import makes_number, target_of_explanation
 from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
 from heatcheck.training.defaults import load_model
@@ -35,8 +36,9 @@ def explain(
     x: Any,
     *,
     method: Any,
-    target: int | Sequence[int] | Tensor | None = None,
-    preprocess: Preprocess | None = None,
+    target: int | Sequence[int] | Tensor | str | Callable[[Any], Any] | None = None,
+    preprocess: Any = None,
+    output: str | int | None = None,
     seed: int = 0,
 ) -> Attribution:
     """Explain inputs with one method; no file is written.
@@ -45,17 +47,36 @@ def explain(
         model: a module, a name, a callable or an adapter.
         x: inputs ready for the model `[b, …]`, or a picture's path, a PIL picture, texts.
         method: a spec such as `"integrated_gradients(steps=20)"`, a component or a declared function.
-        target: the class to explain, for all or for each; the predicted class if None.
-        preprocess: how pixels are normalised, for fills defined in pixel space.
+        target: the class to explain, for all or for each; or a number made of the model's output: a function
+            `output -> [n]`, `column:N` or `FILE.py:FUNCTION`; the predicted class if None.
+        preprocess: what is done to pictures, and how pixels are normalised for fills in pixel space; as for `Benchmark`.
+        output: the key, attribute or position of the class scores, where the model returns several tensors.
         seed: of random streams.
     """
-    explained = load_model(model, preprocess=preprocess)
+    explained, classes = asked_model(model, x, target, preprocess, output)
     component = as_component("method", method)
     parts, order = [], []
-    for rows, probe, batch in batches_of(explained, x, target, None, seed):
+    for rows, probe, batch in batches_of(explained, x, classes, None, seed):
         parts.append(component(probe, batch))
         order += rows
+    say_notes(model, explained)
     return merge(parts, order)
+
+
+def asked_model(model: Any, x: Any, target: Any, preprocess: Any, output: str | int | None) -> tuple[Model, Any]:
+    """The model, reading its output as asked, and the classes to explain; None for the predicted, or only, ones."""
+    ready = isinstance(x, Tensor | Inputs | Mapping)
+    target = target_of_explanation(target)
+    made = target if makes_number(target) else None
+    explained = load_model(model, preprocess=preprocess, guess=not ready, output=output, target=made)
+    return explained, None if made is not None else target
+
+
+def say_notes(given: Any, explained: Model) -> None:
+    """Warn of what was guessed or chosen about a model; one that came as an adapter has been spoken of before."""
+    if not isinstance(given, Model):
+        for note in explained.notes:
+            warnings.warn(note, stacklevel=3)
 
 
 def score(
@@ -64,9 +85,10 @@ def score(
     maps: Any,
     *,
     metric: Any,
-    target: int | Sequence[int] | Tensor | None = None,
+    target: int | Sequence[int] | Tensor | str | Callable[[Any], Any] | None = None,
     reference: Any = None,
-    preprocess: Preprocess | None = None,
+    preprocess: Any = None,
+    output: str | int | None = None,
     seed: int = 0,
 ) -> Float[Tensor, "m b"]:
     """Score maps of some methods on inputs; undefined scores are NaN; no file is written.
@@ -76,19 +98,21 @@ def score(
         x: inputs, as for `explain`.
         maps: a tensor `[m, b, …]`, one attribution, or a list or mapping of attributions or method specs.
         metric: a spec such as `"morf(steps=10)"` or a component.
-        target: the class the maps explain; what the attributions say, or the predicted class, if None.
+        target: what the maps explain, as for `explain`; what the attributions say, or the predicted class, if None.
         reference: what a right map would show: masks `[b, …]`, or a mapping by kind.
-        preprocess: how pixels are normalised.
+        preprocess: as for `explain`.
+        output: as for `explain`.
         seed: of random streams.
     """
-    explained = load_model(model, preprocess=preprocess)
+    explained, classes = asked_model(model, x, target, preprocess, output)
     component = as_component("metric", metric)
     if component.across_models:
         raise NotApplicable(f"{component.id} compares models: use hc.Benchmark(models=[…], metrics=[{component.id!r}])")
     given = collect(maps)
-    target = common_target(given) if target is None else target
+    check_explains(given, explained)
+    classes = common_target(given) if classes is None else classes
     values, order = [], []
-    groups = list(batches_of(explained, x, target, reference, seed))
+    groups = list(batches_of(explained, x, classes, reference, seed))
     total = sum(len(rows) for rows, _, _ in groups)
     for rows, probe, batch in groups:
         items: list[Attribution] = []
@@ -104,6 +128,7 @@ def score(
                 explainers.append(item)
         values.append(component(probe, batch, Maps(items, explained.domain, batch, explainers)).value)
         order += rows
+    say_notes(model, explained)
     joined = torch.cat(values, 1)
     return torch.empty_like(joined).index_copy_(1, torch.tensor(order), joined)
 
@@ -144,6 +169,16 @@ def common_target(given: Sequence[Any]) -> Tensor | None:
         if not torch.equal(targets[0], other):
             raise HeatcheckError("the maps explain different classes; score those of each class apart")
     return targets[0] if targets else None
+
+
+def check_explains(given: Sequence[Any], explained: Model) -> None:
+    """Refuse attributions that explain something else than what the model is asked for."""
+    for item in given:
+        if isinstance(item, Attribution) and item.target is not None and item.explains != explained.explains:
+            raise HeatcheckError(
+                f"the maps of {item.method} explain {item.explains or 'a class'}, but {explained.explains or 'a class'} "
+                "would be scored; pass the same target= to both"
+            )
 
 
 def fit(item: Attribution, probe: Probe, batch: Batch) -> Attribution:
@@ -225,6 +260,7 @@ def merge(parts: list[Attribution], order: list[int]) -> Attribution:
         method=parts[0].method,
         signed=parts[0].signed,
         output=parts[0].output,
+        explains=parts[0].explains,
         interpolation=parts[0].interpolation,
         status=tuple(status[i] for i in back.tolist()),
     )

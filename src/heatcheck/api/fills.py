@@ -15,7 +15,6 @@ from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Units
 from heatcheck.fills.base import Fill
 from heatcheck.models.layers import Layer
-from heatcheck.models.preprocess import Preprocess
 from heatcheck.probe.probe import Probe
 from heatcheck.training.defaults import load_model
 
@@ -114,7 +113,7 @@ def compare_fills(
     fills: Sequence[str] | None = None,
     shares: Sequence[float] = (0.25, 0.5, 0.75),
     units: str = "patch",
-    preprocess: Preprocess | None = None,
+    preprocess: Any = None,
     seed: int = 0,
     tell: Callable[[str], None] = lambda name: None,
 ) -> FillComparison:

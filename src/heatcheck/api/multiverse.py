@@ -29,7 +29,9 @@ def multiverse(
     factors: Mapping[str, Sequence[Any]] | None = None,
     methods: Sequence[Any] | None = None,
     profile: str = "default",
-    target: str | int | None = None,
+    preprocess: Any = None,
+    output: str | int | None = None,
+    target: Any = None,
     seed: int = 0,
     plugins: tuple[str, ...] = (),
     out: str | Path = "runs/multiverse",
@@ -49,7 +51,9 @@ def multiverse(
             see `heatcheck.api.expansion.expand`. The usual ones if None.
         methods: as for `Benchmark`; the profile's, with no control but random, if None. Random is added.
         profile: where parameters and lists that are not given come from.
-        target: the class to explain.
+        preprocess: as for `Benchmark`.
+        output: as for `Benchmark`.
+        target: as for `Benchmark`.
         seed: of every random stream.
         plugins: Python files that declare methods, metrics or fills.
         out: the run's folder; an existing one is resumed.
@@ -57,7 +61,15 @@ def multiverse(
         **options: workers, threads, batch, maps, budget and progress, as for `Benchmark.run`.
     """
     bench = Benchmark(
-        models=model, data=data, methods=methods, profile=profile, target=target, seed=seed, plugins=plugins
+        models=model,
+        data=data,
+        preprocess=preprocess,
+        output=output,
+        methods=methods,
+        profile=profile,
+        target=target,
+        seed=seed,
+        plugins=plugins,
     )
     everywhere, _ = over(bench, metric, factors, samples)
     return Multiverse(everywhere.run(out, samples=samples, **options))

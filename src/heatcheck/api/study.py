@@ -27,23 +27,20 @@ from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
 from heatcheck.data.catalogue import sources, split_spec
 from heatcheck.models.catalogue import models
+from heatcheck.models.presets import parse_preprocess
+from heatcheck.models.targets import checked_target, function_of
 from heatcheck.profiles import load_profile
 from heatcheck.run.runtime import Runtime, setting, wrong_value
-
-TARGETS = ("predicted", "label", "top2")
 
 
 class StudyError(SpecError):
     """A study that cannot be run as it is written; a line for each mistake, with its place."""
 
 
-def _target(value: Any) -> Any:
-    if isinstance(value, str) and value.lstrip("-").isdigit():
-        value = int(value)
-    if value in TARGETS or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    near = suggest(value, TARGETS) if isinstance(value, str) else ""
-    raise SpecError(f"{value!r} is no target; it is predicted, label, top2 or the number of a class{near}")
+def _preprocess(value: Any) -> Any:
+    if isinstance(value, str):
+        parse_preprocess(value)
+    return value
 
 
 def _listed(value: Any) -> Any:
@@ -103,7 +100,10 @@ class Study(BaseModel):
         metrics: metric specs.
         profile: where parameters, methods and metrics that are not written come from.
         samples: how many samples; all if None.
-        target: the class explained: predicted, label, top2 or a number.
+        preprocess: what is done to pictures: imagenet, clip, inception or mean=…,std=…,size=…; None for what models say.
+        output: the key or position of the class scores, for models that return several tensors.
+        target: the class explained: predicted, label, top2 or its number; or a number made of the output: column:N or
+            FILE.py:FUNCTION.
         seed: of every random stream.
         out: the run's folder.
         maps: which maps are stored: keep, gallery or none.
@@ -115,11 +115,13 @@ class Study(BaseModel):
 
     models: Annotated[tuple[Annotated[str, BeforeValidator(_home)], ...], BeforeValidator(_some)] = setting("identity")
     data: Annotated[str, BeforeValidator(_home)] = setting("identity")
+    preprocess: Annotated[str, BeforeValidator(_preprocess)] | None = setting("identity", default=None)
+    output: str | int | None = setting("identity", default=None)
     methods: Components = setting("identity")
     metrics: Components = setting("identity")
     profile: str = setting("identity", default="default")
     samples: int | None = setting("identity", default=None, ge=1)
-    target: Annotated[str | int, BeforeValidator(_target)] = setting("identity")
+    target: Annotated[str | int, BeforeValidator(checked_target)] = setting("identity")
     seed: int = setting("identity", default=0)
     out: Annotated[Path, BeforeValidator(_path)] | None = setting("runtime", default=None)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
@@ -296,9 +298,14 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         local = value[start:].startswith((".", "~")) or value[start - 1 : start] == "@"
         return value[:start] + path(value[start:]) if local else value
 
+    def target(value: Any) -> Any:
+        named = function_of(value)
+        return f"{path(named[0])}:{named[1]}" if named else value
+
     rules: dict[str, Callable[[Any], Any]] = {
         "models": lambda value: _each(model, value),
         "data": data,
+        "target": target,
         "plugins": lambda value: _each(path, value),
         "out": path,
     }

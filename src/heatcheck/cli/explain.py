@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from heatcheck.cli.console import Json, Quiet, console, emit, note
-from heatcheck.cli.options import Plugins
+from heatcheck.cli.options import Output, Plugins, Preprocess
 from heatcheck.core import catalogue
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.spec import SpecError, split
 from heatcheck.models.catalogue import default_model
+from heatcheck.models.targets import makes_number, target_of_explanation
 
 EDGE, CAPTION, GAP = 224, 18, 6
 COLUMNS = 8
@@ -44,8 +45,11 @@ def explain(
     method: Annotated[str, typer.Option("--method", help="A method, several with commas, or all.")] = "saliency",
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to explain.")] = None,
     target: Annotated[
-        int | None, typer.Option("--target", min=0, help="The class; by default the predicted one.")
+        str | None,
+        typer.Option("--target", help="A class's number, column:N or FILE.py:F; by default the predicted class."),
     ] = None,
+    preprocess: Preprocess = None,
+    output: Output = None,
     profile: Annotated[
         str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")
     ] = "default",
@@ -88,7 +92,8 @@ def explain(
         raise SpecError(f"--method: {wrong}")
     specs = {name: settings.apply("method", name) for name in methods}
     items = texts or [str(Path(p).expanduser()) for p in pictures]
-    found = explained(model, items, specs, target, everything, quiet)
+    read_as = {"preprocess": preprocess, "output": output}
+    found = explained(model, items, specs, target_of_explanation(target), read_as, everything, quiet)
     shown: dict[str, list[Explanation]] = {}
     for e in found:
         shown.setdefault(e.shown["kind"], []).append(e)
@@ -99,7 +104,13 @@ def explain(
 
 
 def explained(
-    model: str | None, items: Sequence[str], methods: Mapping[str, str], target: int | None, lenient: bool, quiet: bool
+    model: str | None,
+    items: Sequence[str],
+    methods: Mapping[str, str],
+    target: str | int | None,
+    read_as: Mapping[str, str | None],
+    lenient: bool,
+    quiet: bool,
 ) -> list[Explanation]:
     """Every input under every method, by its name and spec; with `lenient`, what does not apply is noted and left out.
 
@@ -111,7 +122,9 @@ def explained(
     from heatcheck.training.defaults import load_model
 
     samples = [(item, load_data([item])) for item in items]
-    loaded = load_model(model or default_model(samples[0][1].modality))
+    number = target if makes_number(target) else None
+    loaded = load_model(model or default_model(samples[0][1].modality), **read_as, target=number)
+    target = None if number else target
     found = []
     for name in watched(list(methods), quiet):
         try:
@@ -127,6 +140,8 @@ def explained(
                 known = message.startswith(name.partition("(")[0])
                 raise NotApplicable(message if known else f"{name} {message}") from None
             note(f"skipped {name}: {reason}", quiet=quiet)
+    for chosen in loaded.notes:
+        note(chosen, quiet=quiet)
     return sorted(found, key=lambda e: items.index(e.input))
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from heatcheck.cli.console import Json, emit, note, table
+from heatcheck.cli.options import Output, Preprocess
 from heatcheck.core.spec import SpecError
 
 FAILED, DAMAGED = 3, 4
@@ -53,6 +54,8 @@ def doctor(
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="Data to try a model on; by default the embedded ones.")
     ] = None,
+    preprocess: Preprocess = None,
+    output: Output = None,
     json: Json = False,
 ) -> None:
     """Say what will not work, and why, before it is run; or whether a run's files are whole.
@@ -67,7 +70,7 @@ def doctor(
     if path.is_dir():
         _doctor_run(path, json)
     else:
-        _doctor_model(what, data, json)
+        _doctor_model(what, data, preprocess, output, json)
 
 
 def _doctor_run(path: Path, json: bool) -> None:
@@ -83,7 +86,7 @@ def _doctor_run(path: Path, json: bool) -> None:
         raise typer.Exit(DAMAGED)
 
 
-def _doctor_model(spec: str, data: str | None, json: bool) -> None:
+def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: str | None, json: bool) -> None:
     from dataclasses import asdict
 
     from heatcheck.api.doctor import examine
@@ -92,7 +95,7 @@ def _doctor_model(spec: str, data: str | None, json: bool) -> None:
     from heatcheck.run.rehearsal import applicable
     from heatcheck.training.defaults import load_model
 
-    model = load_model(spec)
+    model = load_model(spec, preprocess=preprocess, output=output)
     usable = (sample for sample in load_data(data or default_data(model.domain.modality)) if not sample.problem)
     x = model.encode(next(usable))
     findings = [asdict(finding) for finding in examine(model, x)]

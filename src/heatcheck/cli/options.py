@@ -22,12 +22,24 @@ EMBEDDED = {"models": ["efficientnet_lite0"], "data": "images"}
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="A Python file with methods, metrics or fills of your own.")
 ]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        "--preprocess", help="Of pictures: imagenet, clip, inception or mean=…,std=…,size=…", show_default=False
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", help="The class scores' key or position, where a model returns several tensors."),
+]
 _STUDY = Annotated[Path | None, typer.Argument(metavar="STUDY", help="A TOML study file.", show_default=False)]
 _OPTIONS: dict[str, Any] = {
     "models": Annotated[
         list[str] | None, typer.Option("--models", "-m", help="Models, such as timm:resnet50; commas or repeated.")
     ],
     "data": Annotated[str | None, typer.Option("--data", "-d", help="Data, such as folder:val or csv:reviews.csv.")],
+    "preprocess": Preprocess,
+    "output": Output,
     "methods": Annotated[
         list[str] | None, typer.Option("--methods", help="Methods, such as 'saliency,rise(samples=500)'.")
     ],
@@ -37,7 +49,10 @@ _OPTIONS: dict[str, Any] = {
     ],
     "samples": Annotated[int | None, typer.Option("--samples", "-n", help="How many samples; all if not given.")],
     "target": Annotated[
-        str | None, typer.Option("--target", help="The class explained: predicted, label, top2, a number.")
+        str | None,
+        typer.Option(
+            "--target", help="What is explained: predicted, label, top2, a class's number, column:N, FILE.py:F."
+        ),
     ],
     "seed": Annotated[int | None, typer.Option("--seed", help="Of every random stream.")],
     "out": Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; an old run there is continued.")],

@@ -190,6 +190,7 @@ class Attribution:
         method: the method's full name with its parameters.
         signed: whether negative values mean "speaks against the class".
         output: the scalar that was explained.
+        explains: the number, made of the model's output, that takes the place of a class; empty for classes.
         interpolation: how a coarse map is carried to sites.
         status: `ok`, or why there is no map, per sample.
     """
@@ -199,6 +200,7 @@ class Attribution:
     method: str = "given"
     signed: bool = True
     output: str = "logit"
+    explains: str = ""
     interpolation: str = "bilinear"
     status: tuple[str, ...] = ()
 

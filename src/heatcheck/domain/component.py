@@ -82,14 +82,28 @@ class Component:
         return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     @final
-    def resolved_on(self, domain: Domain) -> Self:
-        """Like `resolve`; what is resolved for the domain's modality already is returned as it is."""
-        if self.__dict__.get("_resolved_on") == domain.modality:
+    def resolved_on(self, domain: Domain, *, number: bool = False) -> Self:
+        """Like `resolve`; what is resolved for the domain's modality already is returned as it is.
+
+        Args:
+            domain: pictures or texts.
+            number: whether the model gives one number per input, which then takes the place of a probability.
+        """
+        place = (domain.modality, number)
+        if self.__dict__.get("_resolved_on") == place:
             return self
-        found = self.resolve(domain)
+        found = (self.with_number() if number else self).resolve(domain)
         found = dataclasses.replace(found) if found is self else found  # type: ignore[type-var]
-        object.__setattr__(found, "_resolved_on", domain.modality)
+        object.__setattr__(found, "_resolved_on", place)
         return found
+
+    def with_number(self) -> Self:
+        """The same component for a model without classes: where it reads a probability, it reads the number itself."""
+        changes: dict[str, Any] = {"output": "logit"} if self.params().get("output") == "prob" else {}
+        for name, value in self.params().items():
+            if NESTED.get(name) == "method" and value != "auto":
+                changes[name] = catalogue.build("method", value).with_number().name
+        return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def identity(self) -> dict[str, Any]:
         """What decides this component's results: id, version and every parameter, nested components included."""

@@ -154,7 +154,7 @@ class Method(Component, ABC):
     @final
     def __call__(self, probe: Probe, batch: Batch) -> Attribution:
         """Explain a batch: one map per sample, or the reason why there is none."""
-        component = self.resolved_on(probe.domain)
+        component = self.resolved_on(probe.domain, number=probe.model.gives_number)
         values = probe.shared(
             f"{component.cache_key} {batch.target.tolist()}", batch, lambda: component.reduced(probe, batch)
         )
@@ -169,6 +169,7 @@ class Method(Component, ABC):
             method=component.name,
             signed=component.signed,
             output=component.output,
+            explains=probe.model.explains,
             interpolation=component.interpolation,
             status=finite_status(values),
         )

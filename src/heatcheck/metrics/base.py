@@ -197,7 +197,7 @@ class Metric(Component, ABC):
     @final
     def __call__(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         """Score a batch; maps that failed keep their status, and scores that are not finite get one."""
-        component = self.resolved_on(probe.domain)
+        component = self.resolved_on(probe.domain, number=probe.model.gives_number)
         component.check_needs(batch)
         component.check_records(batch, maps)
         return component.with_statuses(component.as_scores(component.score(probe, batch, maps), maps), maps)

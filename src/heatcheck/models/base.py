@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, 
 from heatcheck.domain.base import Domain
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
+from heatcheck.models.outputs import Number, Readout, as_number
 
 _PROJECTIONS = (
     {"qkv"},
@@ -61,6 +63,9 @@ class Model(ABC):
         self.followed: set[str] = set()
         """Rules, by input shape, under which the network is known to give its plain answer."""
         self._class_count: int | None = None
+        self.readout = Readout()
+        self.notes: list[str] = []
+        """What was chosen or guessed about the model, in sentences for whoever reads its numbers."""
         self.original: str | None = None
         """The identity of the model that this one is a copy of, with other weights or in another precision."""
 
@@ -86,6 +91,57 @@ class Model(ABC):
     def lineage(self) -> str:
         """The identity of the original, or its own."""
         return self.original or self.identity
+
+    @property
+    def explains(self) -> str:
+        """The number that is made of its output, as the target was written; empty where classes are explained."""
+        return self.readout.number.written if self.readout.number else ""
+
+    @property
+    def gives_number(self) -> bool:
+        """Whether its output is one number per input: no classes, so no probabilities. Known after its first answer."""
+        return self.readout.number is not None or self._class_count == 1
+
+    def read(self, out: Any, n: int) -> Float[Tensor, "n c"]:
+        """What is explained of the network's output for `n` inputs; choices that had to be made are noted.
+
+        Raises:
+            HeatcheckError: it is not clear what to take; says how to.
+        """
+        try:
+            scores, note = self.readout.scores(out, n)
+        except HeatcheckError as problem:
+            raise HeatcheckError(f"{self.name}: {problem}") from problem
+        if self._class_count is None:
+            self._class_count = scores.shape[1]
+            self.notes += [f"{self.name}: {note}; output= names another"] if note else []
+            if self._class_count == 1 and self.readout.number is None:
+                self.classes = self.classes or ("output",)
+                self.notes.append(
+                    f"{self.name} gives one number per input: it is explained as it is, without a softmax, and metrics "
+                    "that need class probabilities are skipped"
+                )
+        return scores
+
+    def reading(self, *, output: str | int | None = None, target: Any = None) -> "Model":
+        """The same model, with another part of its output taken, or a number made of it.
+
+        Args:
+            output: the key, attribute or position of the part.
+            target: a function from the output to one number per input, or `column:N`; None for class scores.
+        """
+        if type(self).logits not in (TorchModel.logits, CallableModel.logits):
+            raise HeatcheckError(f"{type(self).__name__} reads its output itself: output= and target= do not reach it")
+        number = as_number(target, function_facts)
+        twin = copy.copy(self)
+        twin.readout = Readout(self.readout.output if output is None else output, number or self.readout.number)
+        twin.notes, twin.followed, twin._class_count = list(self.notes), set(), None
+        twin.classes = self._number_names(number) if number else self.classes
+        twin.__dict__.pop("identity", None)
+        return twin
+
+    def _number_names(self, number: Number) -> tuple[str, ...]:
+        return (number.name if number.column is None or not self.classes else self.class_name(number.column),)
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number."""
@@ -134,7 +190,7 @@ class TorchModel(Model):
     """A `torch.nn.Module`. Works on a private, frozen copy; the user's model is never touched.
 
     Args:
-        network: the classifier; its output is a tensor `[n, classes]`, or has one as `.logits` or first item.
+        network: the classifier; its output is a tensor `[n, classes]`, or holds one.
         name: what tables call it.
         domain: pictures or texts, as it takes them.
         encoder: turns a sample into inputs; None where only ready tensors will be given.
@@ -171,16 +227,7 @@ class TorchModel(Model):
         return network(pixels.contiguous(memory_format=torch.channels_last) if self.channels_last else pixels)
 
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
-        out = self.call(self._network, x)
-        if isinstance(out, Mapping) and "logits" in out:
-            out = out["logits"]
-        out = getattr(out, "logits", out)
-        if isinstance(out, tuple | list) and out:
-            out = out[0]
-        if not isinstance(out, Tensor) or out.ndim != 2:
-            shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise HeatcheckError(f"{self.name} returned {shape}; a classifier must return a tensor [n, classes]")
-        return out
+        return self.read(self.call(self._network, x), len(x))
 
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:
@@ -196,6 +243,7 @@ class TorchModel(Model):
                 "architecture": architecture(self._network),
                 "preprocessing": self.preprocessing,
                 "dtype": str(self.dtype),
+                **self.readout.record(),
             }
         )
 
@@ -424,12 +472,9 @@ class CallableModel(Model):
         self._identity = identity
 
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
-        out = torch.as_tensor(self._function(self.domain.leaf(x)))
-        if out.ndim != 2 or len(out) != len(x):
-            raise HeatcheckError(
-                f"{self.name} returned shape {tuple(out.shape)} for {len(x)} inputs; expected [n, classes]"
-            )
-        return out.to(self.dtype)
+        out = self._function(self.domain.leaf(x))
+        plain = isinstance(out, list | tuple) and not any(isinstance(part, Tensor) for part in out)
+        return self.read(torch.as_tensor(out) if plain or isinstance(out, np.ndarray) else out, len(x)).to(self.dtype)
 
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:
@@ -439,7 +484,7 @@ class CallableModel(Model):
     @cached_property
     def identity(self) -> str:
         who = self._identity if self._identity is not None else [self.name, function_facts(self._function)]
-        return digest({"callable": who, "preprocessing": self.preprocessing})
+        return digest({"callable": who, "preprocessing": self.preprocessing, **self.readout.record()})
 
     @property
     def dtype(self) -> torch.dtype:

@@ -12,9 +12,10 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.imagenet_names import imagenet_classes
 from heatcheck.models.base import Model
-from heatcheck.models.preprocess import Preprocess, from_processor, from_timm, from_torchvision
+from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
 from heatcheck.models.text import TextModel
+from heatcheck.models.transforms import from_processor, from_timm, from_torchvision
 from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers, without_bars
 from heatcheck.models.weights import fill_network, load_weights

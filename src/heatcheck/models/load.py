@@ -1,6 +1,7 @@
 """Loads models: a spec, a module or a function becomes a `Model`."""
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,9 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.models.base import Model
 from heatcheck.models.catalogue import models
-from heatcheck.models.preprocess import Preprocess, inferred
+from heatcheck.models.held import HeldInputs, check_one_input
 from heatcheck.models.request import Request, Trainer
+from heatcheck.models.transforms import as_preprocess, inferred, likely
 from heatcheck.models.vision import FunctionModel, VisionModel
 from heatcheck.models.weights import fill_network, load_weights
 
@@ -22,7 +24,10 @@ def load_model(
     spec: Any,
     *,
     name: str | None = None,
-    preprocess: Preprocess | None = None,
+    preprocess: Any = None,
+    guess: bool = False,
+    output: str | int | None = None,
+    target: Any = None,
     classes: Sequence[str] | None = None,
     checkpoint: PathLike | None = None,
     identity: str | None = None,
@@ -36,7 +41,13 @@ def load_model(
             `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; a `torch.nn.Module`; a function
             from a batch of inputs to class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
-        preprocess: what is done to a picture before the model sees it; by default what the model itself says.
+        preprocess: what is done to a picture before the model sees it, as a `Preprocess`, a text such as `imagenet`, or
+            in any other form that `heatcheck.models.transforms.as_preprocess` reads; by default what the model says.
+        guess: where a module does not say it, take what its origin makes likely, and note that.
+        output: the key, attribute or position of the class scores, where the model returns more than one tensor;
+            nested ones joined by dots.
+        target: a function from the model's output to one number per input, `column:N` or `FILE.py:FUNCTION`: what is
+            explained in the place of a class.
         classes: class names in the order of the outputs.
         checkpoint: a local file with weights: safetensors, or a state dict that `torch.save` wrote.
         identity: for a function: what its results are filed under. Change it whenever its answers change.
@@ -50,12 +61,15 @@ def load_model(
     'colours'
     """
     if isinstance(spec, Model):
-        return spec
+        if preprocess is not None:
+            raise HeatcheckError(f"{spec.name} is loaded already: pass preprocess= to hc.load_model")
+        return _read_as(spec, output, target)
     if modality is not None and modality not in list(Modality):
         raise HeatcheckError(f"modality={modality!r} is neither image nor text")
     request = Request(
         name=name or _label(spec),
-        preprocess=preprocess,
+        preprocess=as_preprocess(preprocess),
+        guess=guess,
         classes=None if classes is None else tuple(classes),
         checkpoint=checkpoint,
         identity=identity,
@@ -63,13 +77,24 @@ def load_model(
         trainers=trainers or {},
     )
     with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
-        return _by_spec(spec, request) if isinstance(spec, str) else _by_object(spec, request)
+        model = _by_spec(spec, request) if isinstance(spec, str) else _by_object(spec, request)
+    if preprocess is not None and model.domain.modality != Modality.IMAGE:
+        raise HeatcheckError(f"{model.name} reads {model.domain.modality}s: preprocess= is for pictures")
+    return _read_as(model, output, target)
+
+
+def _read_as(model: Model, output: str | int | None, target: Any) -> Model:
+    return model if output is None and target is None else model.reading(output=output, target=target)
 
 
 def _label(spec: Any) -> str:
-    if isinstance(spec, str):
-        return spec.partition("@")[0]
-    return str(getattr(spec, "__name__", type(spec).__name__))
+    return spec.partition("@")[0] if isinstance(spec, str) else object_name(spec)
+
+
+def object_name(model: Any) -> str:
+    """What tables call a module or function, unless its user says otherwise."""
+    held = isinstance(model, functools.partial)
+    return object_name(model.func) if held else str(getattr(model, "__name__", type(model).__name__))
 
 
 def _by_spec(spec: str, request: Request) -> Model:
@@ -107,11 +132,22 @@ def _by_object(spec: Any, request: Request) -> Model:
             f"{request.name}: a text classifier needs its tokenizer; save both with save_pretrained and pass 'hf:FOLDER', "
             "or build heatcheck.models.text.TextModel(network, tokenizer, name)"
         )
+    if isinstance(spec, functools.partial) and isinstance(spec.func, nn.Module):
+        spec = HeldInputs(spec)
     if isinstance(spec, nn.Module):
+        check_one_input(spec.forward, request.name)
         network = _with_weights(spec, request.checkpoint) if request.checkpoint is not None else spec
         preprocess = request.preprocess or inferred(network)
-        return VisionModel(network, request.name, preprocess=preprocess, classes=request.classes)
+        guess = likely(network) if preprocess is None and request.guess else None
+        preprocess = guess.preprocess if guess else preprocess
+        model = VisionModel(network, request.name, preprocess=preprocess, classes=request.classes)
+        if guess:
+            model.notes.append(
+                f"{model.name}: the preprocessing is guessed, {guess.because}: {preprocess}; preprocess= sets another"
+            )
+        return model
     if callable(spec):
+        check_one_input(spec, request.name)
         return FunctionModel(spec, request)
     raise HeatcheckError(
         f"model={spec!r} is a {type(spec).__name__}; a model is a spec, a torch module, or a function to scores"

@@ -1,6 +1,6 @@
 """Preprocessing: pictures are scaled, cropped and normalised."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.images import decode_image
@@ -16,6 +16,11 @@ from heatcheck.domain.image import ImageDomain
 
 CROP = 0.875
 """The share of the scaled picture's shorter side that the usual centre crop keeps."""
+SAY_IT = (
+    'pass preprocess="imagenet", "clip", "inception" or hc.Preprocess(mean=…, std=…, size=…) as the model was trained, '
+    "or tensors that are ready for it"
+)
+"""What to do where a model's preprocessing is not known."""
 _FITS = ("crop", "squash")
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -25,8 +30,6 @@ _FILTERS = {
     "box": Image.Resampling.BOX,
     "hamming": Image.Resampling.HAMMING,
 }
-_MORE = ("do_pad", "rescale_offset", "do_flip_channel_order", "do_thumbnail", "do_align_long_axis")
-"""What some image processors of transformers do beside scaling, cropping and normalising."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,13 @@ class Preprocess:
         """The domain of preprocessed pictures."""
         return ImageDomain(mean=tuple(self.mean), std=tuple(self.std))
 
+    def __str__(self) -> str:
+        mean, std = (" ".join(f"{v:.4g}" for v in values) for values in (self.mean, self.std))
+        height, width = self.size
+        size = f"{height}" if height == width else f"{height}×{width}"
+        how = "squashed" if self.resize is None else f"centre of {self.resize}"
+        return f"mean {mean}, std {std}, {size} pixels ({how}, {self.interpolation})"
+
     def record(self) -> dict[str, Any]:
         """Everything that decides what comes out of it, as plain data."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
@@ -119,8 +129,7 @@ def ready(sample: Sample) -> Inputs:
     content = sample.content
     if not isinstance(content, Tensor):
         raise HeatcheckError(
-            f"sample {sample.name!r} is a {type(content).__name__}, but the model's preprocessing is not known: pass "
-            " preprocess=hc.Preprocess(mean=…, std=…), or tensors that are ready for the model"
+            f"sample {sample.name!r} is a {type(content).__name__}, but the model's preprocessing is not known: {SAY_IT}"
         )
     pixels = content[None] if content.ndim == 3 else content
     if pixels.ndim != 4 or len(pixels) != 1 or not pixels.is_floating_point():
@@ -129,82 +138,3 @@ def ready(sample: Sample) -> Inputs:
             "one that is ready for the model is floating point [channels, height, width]"
         )
     return Inputs({"pixels": pixels})
-
-
-def inferred(network: nn.Module) -> Preprocess | None:
-    """The preprocessing that a module itself knows of, as timm's do."""
-    cfg = getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", None)
-    if cfg is not None and not isinstance(cfg, Mapping):
-        cfg = vars(cfg)
-    return from_timm(cfg) if cfg and {"mean", "std", "input_size"} <= set(cfg) else None
-
-
-def from_timm(cfg: Mapping[str, Any]) -> Preprocess:
-    """The preprocessing that a timm `pretrained_cfg` describes."""
-    size = tuple(cfg["input_size"])[-2:]
-    share = cfg.get("crop_pct") or CROP
-    mode = cfg.get("crop_mode") or "center"
-    if mode != "center" and (mode != "squash" or share < 1):
-        raise HeatcheckError(
-            f"timm's crop_mode={mode!r} with crop_pct={share} is not known here: pass preprocess=hc.Preprocess(…)"
-        )
-    return Preprocess(
-        mean=cfg["mean"],
-        std=cfg["std"],
-        size=(size[0], size[1]),
-        resize=int(min(size) / share),
-        fit="squash" if mode == "squash" else "crop",
-        interpolation=cfg.get("interpolation") or "bilinear",
-    )
-
-
-def from_torchvision(transforms: Any) -> Preprocess:
-    """The preprocessing that torchvision's `weights.transforms()` describes."""
-    return Preprocess(
-        mean=transforms.mean,
-        std=transforms.std,
-        size=int(transforms.crop_size[0]),
-        resize=int(transforms.resize_size[0]),
-        interpolation=transforms.interpolation.value,
-    )
-
-
-def from_processor(processor: Any) -> Preprocess:
-    """The preprocessing that a transformers image processor describes.
-
-    Where the scaled picture exceeds the crop by an odd number of pixels, theirs may sit one pixel off.
-    """
-    facts = processor.to_dict()
-    if facts.get("do_resize") is False or any(facts.get(more) for more in _MORE):
-        raise HeatcheckError(
-            f"{type(processor).__name__} does more than scale, crop and normalise: pass preprocess=hc.Preprocess(…)"
-        )
-    scale = facts.get("rescale_factor", 1 / 255) * 255 if facts.get("do_rescale", True) else 255.0
-    normalise = facts.get("do_normalize", True)
-    mean, std = (facts["image_mean"], facts["image_std"]) if normalise else ((0.0,) * 3, (1.0,) * 3)
-    resize, size, fit = _processor_size(facts)
-    return Preprocess(
-        mean=tuple(m / scale for m in mean),
-        std=tuple(s / scale for s in std),
-        size=size,
-        resize=resize,
-        fit=fit,
-        interpolation=Image.Resampling(int(facts.get("resample", Image.Resampling.BILINEAR))).name.lower(),
-    )
-
-
-def _processor_size(facts: Mapping[str, Any]) -> tuple[int | None, tuple[int, int], str]:
-    size, crop = facts["size"], facts.get("crop_size") or facts["size"]
-    edge = size if isinstance(size, int) else size.get("shortest_edge")
-    if edge is None:
-        whole = (int(size["height"]), int(size["width"]))
-        if not facts.get("do_center_crop"):
-            return None, whole, "squash"
-        raise HeatcheckError("a processor that squashes and then crops: pass preprocess=hc.Preprocess(…)")
-    share = facts.get("crop_pct")
-    if share is not None:  # ConvNeXt's rule: large inputs are squashed, small ones cropped
-        return (None, (edge, edge), "squash") if edge >= 384 else (int(edge / share), (edge, edge), "crop")
-    if facts.get("do_center_crop"):
-        side = (crop, crop) if isinstance(crop, int) else (int(crop["height"]), int(crop["width"]))
-        return edge, side, "crop"
-    raise HeatcheckError("a processor whose output has no fixed size: pass preprocess=hc.Preprocess(…)")

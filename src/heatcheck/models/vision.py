@@ -17,8 +17,8 @@ from heatcheck.models.request import Request
 _REGIONS = {"mask", "boxes", "parts", "without"}
 
 
-class _Pictures(Model):
-    """Carries the references of a picture to the pixels that the model sees."""
+class PictureModel(Model):
+    """A classifier of pictures: carries the references of a picture to the pixels that the model sees."""
 
     _preprocess: Preprocess | None
 
@@ -49,7 +49,7 @@ class _Pictures(Model):
         return self._preprocess.mask(whole)
 
 
-class VisionModel(_Pictures, TorchModel):
+class VisionModel(PictureModel, TorchModel):
     """A picture classifier.
 
     Args:
@@ -73,7 +73,7 @@ class VisionModel(_Pictures, TorchModel):
         super().__init__(network, name, classes=classes, channels_last=channels_last, **_reading(preprocess))
 
 
-class FunctionModel(_Pictures, CallableModel):
+class FunctionModel(PictureModel, CallableModel):
     """A function from a batch of prepared pictures to class scores: a black box."""
 
     def __init__(self, function: Callable[[Tensor], Any], request: Request) -> None:

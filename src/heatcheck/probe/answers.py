@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core.types import HeatcheckError
+from heatcheck.core.types import HeatcheckError, NotApplicable
 
 WIDTH = 6
 OUTPUTS = ("logit", "prob", "logprob", "margin", "accuracy")
+_OF_CLASSES = ("prob", "logprob", "margin", "accuracy")
+"""Outputs that compare classes; a softmax over one number would be 1 whatever the number."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Answers:
     def read(self, output: str) -> Float[Tensor, " n"]:
         """The scalar called `output` for each row; NaN for accuracy where there is no label."""
         logit, lse, first, second, winner = self.rows[:, :5].unbind(1)
+        if torch.isneginf(second).any():
+            _needs_classes(output)
         if output == "logit":
             return logit
         if output == "logprob":
@@ -67,6 +71,8 @@ class ShapedAnswers:
 def scalar(logits: Float[Tensor, "n c"], target: Int[Tensor, " n"], output: str) -> Float[Tensor, " n"]:
     """The differentiable scalar that a method explains."""
     own = logits.gather(1, target[:, None]).squeeze(1)
+    if logits.shape[1] == 1:
+        _needs_classes(output)
     if output == "logit":
         return own
     if output == "logprob":
@@ -77,3 +83,8 @@ def scalar(logits: Float[Tensor, "n c"], target: Int[Tensor, " n"], output: str)
         others = logits.scatter(1, target[:, None], -torch.inf)
         return own - others.amax(1)
     raise HeatcheckError(f"output={output!r} cannot be explained; it must be logit, prob, logprob or margin")
+
+
+def _needs_classes(output: str) -> None:
+    if output in _OF_CLASSES:
+        raise NotApplicable(f"needs classes for output={output}, but the model gives one number per input")

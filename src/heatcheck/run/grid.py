@@ -38,7 +38,7 @@ class ModelGrid:
         numerics: the shape of every call.
         methods: the methods that apply, resolved.
         metrics: the metrics that apply, resolved; those that compare models are left out.
-        target: the class to explain: predicted, label, top2 or a number.
+        target: what is explained: predicted, label, top2, the number of a class, or a number made of the output.
         seed: of every random stream.
         maps: which maps are stored: keep, gallery or none.
         gallery: digests of the samples whose maps and pictures the report shows.
@@ -65,7 +65,7 @@ def resolve_components(
     found, skipped = [], {}
     for label, component in components:
         try:
-            resolved = component.resolved_on(model.domain)
+            resolved = component.resolved_on(model.domain, number=model.gives_number)
             if "gradient" in getattr(component, "uses", ()) and not model.differentiable:
                 raise NotApplicable(f"needs gradients, but {model.name} is a black box that gives outputs only")
         except NotApplicable as reason:

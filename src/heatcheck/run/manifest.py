@@ -55,6 +55,8 @@ def model_record(part: Part) -> dict[str, Any]:
         "name": part.label,
         "identity": grid.model.identity,
         "modality": str(grid.model.domain.modality),
+        "preprocessing": grid.model.preprocessing,
+        "notes": list(grid.model.notes),
         "classes": list(grid.model.classes) if grid.model.classes else None,
         "methods": [m.record() for m in grid.methods],
         "metrics": [m.record() for m in (*grid.metrics, *part.across)],

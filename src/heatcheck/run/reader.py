@@ -181,7 +181,7 @@ class RunReader:
                         "target_name": called(record["target"]) if record else None,
                         "predicted": top[0] if top else None,
                         "predicted_name": called(top[0]) if top else None,
-                        "prob": record["prob"][0] if record else None,
+                        "prob": record["prob"][0] if record and record["prob"] else None,
                         "status": problem or OK,
                     }
                 )
@@ -290,6 +290,8 @@ class RunReader:
             "target": m["target"],
             "study": study,
             "environment": m["environment"],
+            "preprocessing": {x["name"]: x["preprocessing"] for x in m["models"] if x.get("preprocessing")},
+            "notes": {x["name"]: x["notes"] for x in m["models"] if x.get("notes")},
             "numerics": {x["name"]: x["numerics"] for x in m["models"]},
             "models": [
                 {

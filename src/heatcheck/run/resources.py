@@ -10,6 +10,7 @@ from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.data.load import load_data
 from heatcheck.models.base import Model
+from heatcheck.models.targets import makes_number
 from heatcheck.run.grid import Labelled, ModelGrid
 from heatcheck.run.work import ComponentRef, Work
 from heatcheck.training.defaults import load_model
@@ -65,7 +66,15 @@ class Resources:
 
     def _model(self, work: Work) -> Model:
         if work.model not in self.models:
-            loaded = load_model(work.sources.models[work.model], name=work.model)
+            sources = work.sources
+            number = work.target if makes_number(work.target) else None
+            loaded = load_model(
+                sources.models[work.model],
+                name=work.model,
+                preprocess=sources.preprocess,
+                output=sources.output,
+                target=number,
+            )
             if loaded.identity != work.identity:
                 raise HeatcheckError(f"model {work.model!r} has changed since the run began")
             self.models[work.model] = loaded
@@ -74,7 +83,7 @@ class Resources:
     def _component(self, kind: str, ref: ComponentRef, model: Model) -> Labelled:
         key = (kind, ref.digest)
         if key not in self.components:
-            built = catalogue.build(kind, ref.name).resolved_on(model.domain)
+            built = catalogue.build(kind, ref.name).resolved_on(model.domain, number=model.gives_number)
             if digest(built.identity()) != ref.digest:
                 raise HeatcheckError(f"{kind} {ref.name} is another one in this process than where the run began")
             self.components[key] = built

@@ -1,10 +1,12 @@
 """What is to be run: every name resolved, every model's share prepared, before anything is computed."""
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from heatcheck.core import progress
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.base import Dataset
@@ -96,8 +98,12 @@ def resources_of(setup: Setup, parts: Sequence[Part]) -> Resources:
 
 
 def prepare(setup: Setup, runtime: Runtime, store: Store | None) -> list[Part]:
-    """Resolve components for every model and fix the numerics before anything is computed."""
-    return [prepare_model(label, setup, runtime, store) for label in setup.models]
+    """Resolve components for every model and fix the numerics before anything is computed; say what was chosen."""
+    parts = [prepare_model(label, setup, runtime, store) for label in setup.models]
+    shown = progress.choose(runtime.progress)
+    for note in (note for part in parts for note in part.grid.model.notes):
+        shown.note(note)
+    return parts
 
 
 def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | None) -> Part:
@@ -108,9 +114,10 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
             f"model {label!r} reads {model.domain.modality}s, but the data {setup.data.name!r} are "
             f"{setup.data.modality}s"
         )
-    methods, no_method = resolve_components(setup.methods, model)
     tried = list(itertools.islice(readable(model, setup.data), TRIED))
     refuse_misbehaviour(label, model, tried)
+    meet(model, tried)
+    methods, no_method = resolve_components(setup.methods, model)
     refused = {m.label: reason for m in methods if tried and (reason := reason_against(m.component, model, tried))}
     metrics, no_metric = resolve_components(setup.metrics, model)
     shared, alone = compares_models(metrics, setup)
@@ -142,6 +149,14 @@ def refuse_misbehaviour(label: str, model: Model, tried: Sequence[Inputs]) -> No
     if found:
         told = "; ".join(f"{m.what}: {m.remedy}" for m in found)
         raise HeatcheckError(f"model {label!r} cannot be measured. {told[0].upper()}{told[1:]}")
+
+
+def meet(model: Model, inputs: Sequence[Inputs]) -> None:
+    """Let a model answer once, so that it is known what its output is; what goes wrong, a sample's status tells."""
+    for x in inputs:
+        with contextlib.suppress(Exception):
+            model.class_count(x)
+            return
 
 
 def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[Labelled, ...], dict[str, str]]:

@@ -34,11 +34,11 @@ def choose_target(policy: str | int, record: Mapping[str, Any]) -> int | None:
     if policy == "predicted":
         return int(record["top"][0])
     if policy == "top2":
-        return int(record["top"][1])
+        return int(record["top"][1]) if len(record["top"]) > 1 else None
     if policy == "label":
         label: int | None = record["label"]
         return label
-    return int(policy)
+    return policy if isinstance(policy, int) else 0  # a number made of the output is all that such a model gives
 
 
 @dataclass
@@ -163,9 +163,10 @@ def run_group(
     x = Inputs.cat([m.x for m in members])
     logits = clean_logits(probe, x, [store.clean_logits(identity, d) if store else None for d in digests])
     top = logits.double().softmax(1).topk(min(2, logits.shape[1]), dim=1)
+    probs = top.values.tolist() if logits.shape[1] > 1 else [[]] * len(logits)
     records, usable, groups = [], [], []
     for i, (sample, _, _) in enumerate(members):
-        record = record_for(sample, {"top": top.indices[i].tolist(), "prob": top.values[i].tolist()}, grid)
+        record = record_for(sample, {"top": top.indices[i].tolist(), "prob": probs[i]}, grid)
         problem = target_problem(record, grid, logits[i])
         if problem:
             groups.append(problem_group(grid, sample, problem))
@@ -209,11 +210,13 @@ def target_problem(record: Mapping[str, Any], grid: ModelGrid, logits: Tensor) -
     """Why a sample cannot be explained, if it cannot."""
     if not torch.isfinite(logits).all():
         return "failed: the model's output is not finite"
+    if record["target"] is None and grid.target == "top2":
+        return "failed: target='top2', but the model gives one number per input"
     if record["target"] is None:
         return f"failed: target={grid.target!r}, but the sample has no label"
     if not 0 <= record["target"] < len(logits):
         return f"failed: target {record['target']} is not a class of a model with {len(logits)}"
-    if record["label"] is not None and not 0 <= record["label"] < len(logits):
+    if record["label"] is not None and len(logits) > 1 and not 0 <= record["label"] < len(logits):
         return f"failed: label {record['label']} is not a class of a model with {len(logits)}"
     return None
 

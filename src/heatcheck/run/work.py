@@ -28,6 +28,8 @@ class Sources:
 
     Args:
         models: specs by the label tables show.
+        preprocess: what is done to pictures, as plain data; None for what the models say.
+        output: which part of the models' output is taken; None for what it says itself.
         data: the data set's spec.
         samples: how many of its samples; all if None.
         seed: by which they are chosen.
@@ -36,6 +38,8 @@ class Sources:
     """
 
     models: dict[str, str] = field(default_factory=dict)
+    preprocess: dict[str, Any] | None = None
+    output: str | int | None = None
     data: str = ""
     samples: int | None = None
     seed: int | None = None
@@ -53,7 +57,7 @@ class Work:
         samples: the samples of this chunk.
         methods: the methods that apply to the model, resolved.
         metrics: the metrics that apply, resolved; those that compare models are left out.
-        target: the class to explain: predicted, label, top2 or a number.
+        target: what is explained: predicted, label, top2, the number of a class, or a number made of the output.
         seed: of every random stream.
         numerics: the shape of every model call.
         maps: which maps are stored: keep, gallery or none.
