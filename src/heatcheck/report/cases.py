@@ -29,7 +29,7 @@ class Tables:
         scores: the long table of scores.
         board: means, ranks and tests against random, per metric.
         totals: mean ranks over all metrics.
-        best: the best methods of every metric, and those tied with them.
+        best: the best methods of every metric, and those that may be the best as well.
     """
 
     run: Mapping[str, Any]
@@ -43,9 +43,8 @@ class Tables:
     def of(cls, source: RunSource) -> "Tables":
         """The tables of a whole run."""
         facts, scores, board = Facts.of(source.facts), source.scores(), source.leaderboard()
-        pairs = stats.differences(scores, facts)
         totals = stats.overall(board, facts)
-        return cls(source.facts, facts, scores, board, totals, stats.best_and_tied(board, pairs))
+        return cls(source.facts, facts, scores, board, totals, stats.best_and_tied(board))
 
     def at(self, model: str, data: str) -> "Tables":
         """The tables of one model on one data set."""

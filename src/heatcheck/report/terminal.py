@@ -24,6 +24,7 @@ _PLACE, _RANK = 5, 3  # narrowest columns of mean ranks and of ranks
 _GAP = 2  # what a column takes beside its own width: padding, and a divider or an edge
 _WORD = re.compile(r"[^_(, ]+[_(, ]*|[_(, ]+")
 CIRCULAR = "·"
+HEAVY_TAIL = "!"
 
 Row = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ def leaderboard_table(board: pl.DataFrame, facts: Mapping[str, Any]) -> "Leaderb
 
     A narrow terminal shows no intervals, and metrics that do not fit go into a further table below; long headings are
     folded, numbers are never cut. A mean rank over part of the metrics says over how many. Controls are dimmed, a
-    circular score is marked `·`, and notes name the methods that are not better than random.
+    circular score is marked `·`, an interval of scores with a heavy tail `!`, and notes name the methods that are not better than random.
 
     Args:
         board: what `heatcheck.stats.leaderboard` returned.
@@ -61,6 +62,10 @@ class LeaderboardTable:
             yield Text.assemble((plain(str(model)), "bold"), (f"  {plain(str(data))}", "dim"))
             yield from self._tables(case, options.max_width)
             yield from self._notes(case, stats.Facts.of(self.facts))
+            if options.max_width >= _WIDE and case["heavy_tail"].any():
+                yield _note(
+                    f"{HEAVY_TAIL} heavy tail: a few samples dominate the mean; the interval is likely to be too short"
+                )
             yield Text()
 
     def _tables(self, case: pl.DataFrame, width: int) -> Iterator[Table]:
@@ -210,6 +215,7 @@ def _cell(row: Row | None, places: int | None, wide: bool) -> tuple[Text, Text]:
     if row is None or row["mean"] is None:
         return Text("–"), Text()
     half = "" if row["low"] is None or not wide else f" ±{number((row['high'] - row['low']) / 2, places)}"
+    half += HEAVY_TAIL if row["heavy_tail"] and half else ""
     mark = CIRCULAR if row["circular"] else rank(row["rank"]) if row["ranked"] else ""
     star = "*" if row["ranked"] and row["n_ok"] < row["n"] else ""
     style = "bold green" if row["ranked"] and row["rank"] == 1 else ""

@@ -2,7 +2,14 @@
 
 from heatcheck.stats.agreement import agreement, concordance, kendall_tau, kendall_w, spearman
 from heatcheck.stats.facts import Facts, outside_mean_rank
-from heatcheck.stats.intervals import bca, bootstrap_indices, mean_band, resampled_means
+from heatcheck.stats.intervals import (
+    bootstrap_indices,
+    heavy_tailed,
+    mean_band,
+    mean_interval,
+    resampled_means,
+    studentised,
+)
 from heatcheck.stats.leaderboard import leaderboard, overall
 from heatcheck.stats.multiverse import (
     Rankings,
@@ -12,8 +19,9 @@ from heatcheck.stats.multiverse import (
     resampled_kendall_w,
     universes_of,
 )
+from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
-from heatcheck.stats.ranks import rank_of
+from heatcheck.stats.ranks import rank_of, rank_sets
 from heatcheck.stats.separation import auroc, eta_squared, separation
 from heatcheck.stats.summary import (
     best_and_tied,
@@ -28,26 +36,29 @@ __all__ = [
     "Facts",
     "Rankings",
     "Universe",
+    "above_zero",
     "agreement",
     "auroc",
-    "bca",
     "best_and_tied",
     "bootstrap_indices",
     "concordance",
     "differences",
     "eta_squared",
     "has_score",
+    "heavy_tailed",
     "holm",
     "kendall_tau",
     "kendall_w",
     "leaderboard",
     "mean_band",
+    "mean_interval",
     "missing_scores",
     "never_better_than_random",
     "not_better_than_random",
     "outside_mean_rank",
     "overall",
     "rank_of",
+    "rank_sets",
     "rankings",
     "rankings_missing",
     "resampled_kendall_w",
@@ -57,6 +68,7 @@ __all__ = [
     "smallest_p",
     "smallest_p_values",
     "spearman",
+    "studentised",
     "too_few",
     "universes_of",
     "wins_share",

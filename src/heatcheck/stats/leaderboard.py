@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 
 from heatcheck.stats.facts import Facts
-from heatcheck.stats.intervals import bca, resampled_means
-from heatcheck.stats.paired import flips_for, holm, sign_flip
-from heatcheck.stats.ranks import rank_interval, rank_of, rounded
+from heatcheck.stats.intervals import heavy_tailed, mean_interval, studentised
+from heatcheck.stats.onesided import above_zero
+from heatcheck.stats.paired import flips_for, holm
+from heatcheck.stats.ranks import rank_sets, rounded, strict_rank
 from heatcheck.stats.table import COSTS, Array, MetricGroup, Row, groups, nan_to_null
 
 LEADERBOARD = {
@@ -19,6 +20,7 @@ LEADERBOARD = {
     "mean": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
+    "heavy_tail": pl.Boolean,
     "n_ok": pl.Int64,
     "n": pl.Int64,
     "coverage": pl.Float64,
@@ -71,23 +73,24 @@ def leaderboard(
         coverage_floor: a method scored on a smaller share of the samples is not ranked.
 
     Returns:
-        `mean`, `low`, `high`: over the method's own ok samples, with BCa bootstrap interval. `n_ok` of `n` samples
-        have a score, `coverage` is their share; `n` counts the samples of all methods. `rank`, `rank_low`,
-        `rank_high`: among the ranked methods, ties averaged, with bootstrap interval. `random_p`: p-value of the
-        one-sided paired sign-flip test against random on common ok samples, Holm-corrected over the metric's methods
-        (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
+        `mean`, `low`, `high`: over the method's own ok samples, with studentised bootstrap interval; `heavy_tail`: a few
+        samples dominate the mean, so the interval is likely to be too short. `n_ok` of `n` samples have a score,
+        `coverage` is their share; `n` counts the samples of all methods. `rank`: 1 + the number of ranked methods with a
+        strictly better mean; `rank_low`, `rank_high`: the confidence set of the rank, simultaneous over the metric's
+        methods (`rank_sets`). `random_p`: p-value of the one-sided paired test against random on common ok samples
+        (`above_zero`), Holm-corrected over the metric's methods (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
         direction, is significant; null where nothing was tested. `reason`: why a method is not ranked. `seconds`,
         `forwards`, `backwards`: means per ok sample. Methods without a score come last.
     """
     rows: list[Row] = []
     for group in groups(scores, facts):
         reasons = group.reasons(facts, coverage_floor)
-        resampled = resampled_means(group.scores, resamples, seed)
-        rank, rank_low, rank_high = _ranks(group, reasons, resampled, level)
+        resampled = studentised(group.scores, resamples, seed)
+        rank, rank_low, rank_high = _ranks(group, reasons, seed, resamples, level)
         random_p, worse_p = _against_random(group, facts, seed, level)
         board: list[Row] = []
         for i, method in enumerate(group.methods):
-            low, high = bca(group.scores[i], resampled[i], level)
+            low, high = mean_interval(group.scores[i], resampled[i], level)
             board.append(
                 {
                     **group.key,
@@ -95,6 +98,7 @@ def leaderboard(
                     "mean": nan_to_null(group.means[i]),
                     "low": nan_to_null(low),
                     "high": nan_to_null(high),
+                    "heavy_tail": heavy_tailed(group.scores[i]),
                     "n_ok": int(group.n_ok[i]),
                     "n": group.n,
                     "coverage": float(group.coverage[i]),
@@ -116,13 +120,19 @@ def leaderboard(
     return pl.DataFrame(rows, schema=LEADERBOARD, orient="row")
 
 
-def _ranks(group: MetricGroup, reasons: list[str | None], resampled: Array, level: float) -> tuple[Array, Array, Array]:
-    ranked = np.flatnonzero([reason is None for reason in reasons])
+def _ranks(
+    group: MetricGroup, reasons: list[str | None], seed: int, resamples: int, level: float
+) -> tuple[Array, Array, Array]:
+    """Rank and its confidence set; NaN for methods that are not ranked.
+
+    Ranks are by means over each method's own samples, sets by common samples: a set is widened to hold the rank.
+    """
+    ranked = [i for i, reason in enumerate(reasons) if reason is None]
     out = np.full((3, len(group.methods)), np.nan)
-    if len(ranked):
+    if ranked:
         scale = float(np.abs(group.means[ranked]).max())
-        rank = rank_of(rounded(group.sign * group.means[ranked], scale))
-        low, high = rank_interval(rounded(group.sign * resampled[ranked], scale), level)
+        rank = strict_rank(rounded(group.sign * group.means[ranked], scale))
+        low, high = rank_sets(group.oriented[ranked], seed=seed, resamples=resamples, level=level)
         out[:, ranked] = rank, np.fmin(low, rank), np.fmax(high, rank)
     return out[0], out[1], out[2]
 
@@ -135,12 +145,12 @@ def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -
     random = group.methods.index(facts.random)
     differences = group.oriented - group.oriented[random]
     flips = flips_for(len(group.methods), level)
-    p_better = sign_flip(differences, alternative="greater", flips=flips, seed=seed)
+    p_better = above_zero(differences, resamples=flips, seed=seed)
     p_better[random] = np.nan
     # Only a method behind random can lose to it: every other has a p-value of at least one half.
     behind = np.nansum(differences, axis=1) < 0
     p_worse = np.where(np.isnan(p_better), np.nan, 1.0)
-    p_worse[behind] = sign_flip(-differences[behind], alternative="greater", flips=flips, seed=seed)
+    p_worse[behind] = above_zero(-differences[behind], resamples=flips, seed=seed)
     control = np.array([facts.is_control(m) for m in group.methods])
     for family in (control, ~control):
         better[family], worse[family] = holm(p_better[family]), holm(p_worse[family])

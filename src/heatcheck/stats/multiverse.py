@@ -17,6 +17,7 @@ import polars as pl
 from heatcheck.stats.agreement import kendall_tau, kendall_w
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import resampled_means
+from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import flips_for, holm, sign_flip, too_few
 from heatcheck.stats.ranks import rank_of, rounded
 from heatcheck.stats.table import Array, MetricGroup, groups, nan_to_null
@@ -335,7 +336,7 @@ class _UniverseScores:
         if self.random is not None:
             differences = self.scores[self.ranked] - self.random
             flips = flips_for(len(self.ranked), level)
-            p = holm(sign_flip(differences, alternative="greater", flips=flips, seed=seed))
+            p = holm(above_zero(differences, resamples=flips, seed=seed))
             out[self.ranked] = np.where(np.isnan(p), np.nan, p <= 1 - level)
         return out
 

@@ -6,6 +6,7 @@ also ranks the methods. Wilcoxon's signed-rank test concerns another centre (the
 significant against the sign of the mean.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from heatcheck.stats.facts import Facts
-from heatcheck.stats.intervals import bca, resampled_means
+from heatcheck.stats.intervals import mean_interval, studentised
 from heatcheck.stats.table import Array, MetricGroup, Row, groups, nan_to_null
 
 EXACT = 12  # up to this many nonzero differences, all sign patterns are enumerated
@@ -169,7 +170,7 @@ class PairedComparison:
         difference: mean difference, positive where the first is better.
         low: lower end of its interval.
         high: upper end of its interval.
-        error: its bootstrap standard error.
+        error: its standard error.
         n: number of common ok samples.
         per_sample: differences per sample, [pairs, samples].
     """
@@ -190,31 +191,25 @@ def compare(
     first = np.array([a for a, _ in pairs], dtype=np.int64)
     second = np.array([b for _, b in pairs], dtype=np.int64)
     per_sample = oriented[first] - oriented[second]
-    ok = ~np.isnan(oriented)
-    means = resampled_means(oriented, resamples, seed)
-    # Where both have the same samples, the mean of differences is the difference of means.
-    resampled = means[first] - means[second]
-    incomplete = np.flatnonzero((ok[first] != ok[second]).any(axis=1))
-    resampled[incomplete] = resampled_means(per_sample[incomplete], resamples, seed)
-    ends = np.array([bca(d, r, level) for d, r in zip(per_sample, resampled, strict=True)]).reshape(-1, 2)
+    resampled = studentised(per_sample, resamples, seed)
+    ends = np.array([mean_interval(d, t, level) for d, t in zip(per_sample, resampled, strict=True)]).reshape(-1, 2)
     n = np.sum(~np.isnan(per_sample), axis=1)
     total = np.where(np.isnan(per_sample), 0.0, per_sample).sum(axis=1)
     return PairedComparison(
         difference=np.divide(total, n, out=np.full(len(n), np.nan), where=n > 0),
         low=ends[:, 0],
         high=ends[:, 1],
-        error=np.array([_error(d, r) for d, r in zip(per_sample, resampled, strict=True)]),
+        error=np.array([_error(d[~np.isnan(d)]) for d in per_sample]),
         n=n.astype(np.float64),
         per_sample=per_sample,
     )
 
 
-def _error(d: Array, resampled: Array) -> float:
-    """Bootstrap standard error; exactly zero for equal differences, NaN for fewer than two."""
-    d, resampled = d[~np.isnan(d)], resampled[~np.isnan(resampled)]
-    if len(d) < 2 or len(resampled) < 2:
+def _error(d: Array) -> float:
+    """Standard error of a mean; exactly zero for equal differences, NaN for fewer than two."""
+    if len(d) < 2:
         return float("nan")
-    return 0.0 if np.ptp(d) == 0 else float(resampled.std(ddof=1))
+    return 0.0 if np.ptp(d) == 0 else float(d.std(ddof=1)) / math.sqrt(len(d))
 
 
 def differences(
@@ -229,7 +224,7 @@ def differences(
     """Paired comparison of every two methods that have a score, per (model, data, metric).
 
     `difference` is the mean of a − b in the metric's direction (positive: a is better) over the pair's common ok
-    samples, with a BCa interval; `share` is the share of samples on which a is better (ties half). `p` is the
+    samples, with a studentised bootstrap interval; `share` is the share of samples on which a is better (ties half). `p` is the
     two-sided sign-flip p-value. Holm's correction is applied within a metric to the pairs of ranked methods
     (`ranked`), and separately to the pairs that involve an unranked one, so that controls cost no power.
     """

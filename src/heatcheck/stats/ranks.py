@@ -1,9 +1,12 @@
-"""Ranks with average ties, and bootstrap intervals of ranks."""
+"""Ranks, and simultaneous confidence sets of ranks."""
 
 import numpy as np
+from numpy.typing import NDArray
 
+from heatcheck.stats.intervals import count_blocks, t_statistics
 from heatcheck.stats.table import Array
 
+_ROUNDING = 1e-12  # differences that are smaller beside the scores are rounding errors
 _BITS = 44  # of a mean that are kept before it is ranked: smaller differences are rounding errors
 
 
@@ -43,20 +46,97 @@ def rounded(values: Array, scale: float) -> Array:
     return np.asarray(np.round(values / step) * step)
 
 
-def rank_interval(means: Array, level: float = 0.95) -> tuple[Array, Array]:
-    """Percentile bootstrap interval of each method's rank.
+def strict_rank(values: Array) -> Array:
+    """1 + the number of strictly better values, higher is better; NaN stays NaN.
 
-    Both ends are ranks that occur among the resamples. A resample in which a method has no mean is left out.
+    Example:
+        >>> strict_rank(np.array([0.2, 0.9, 0.2]))
+        array([2., 1., 2.])
+    """
+    better = (values[None, :] > values[:, None]).sum(axis=1)
+    return np.where(np.isnan(values), np.nan, 1.0 + better)
+
+
+def rank_sets(scores: Array, *, seed: int, resamples: int, level: float) -> tuple[Array, Array]:
+    """Simultaneous confidence sets of the ranks of all methods: lowest and highest rank of each.
+
+    The rank of a method is 1 + the number of methods with a strictly better mean. Its set begins after the methods that
+    are significantly better, and ends before those that are significantly worse. All sets hold their method's rank at once
+    with probability `level`, ties or no ties.
 
     Args:
-        means: mean per method and resample, higher is better: [methods, resamples].
-        level: coverage, between 0 and 1.
+        scores: per method and sample, higher is better: [methods, samples]; NaN where there is none. Two methods are
+            compared on their common samples.
+        seed: of the resamples.
+        resamples: bootstrap resamples of the samples, shared by all pairs.
+        level: of all sets together, between 0 and 1.
+
+    Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws.
     """
-    complete = means[:, ~np.isnan(means).any(axis=0)]
-    if complete.size == 0:
-        unknown = np.full(len(means), np.nan)
-        return unknown, unknown
-    ranks = rank_of(complete)
-    low = np.quantile(ranks, (1 - level) / 2, axis=1, method="lower")
-    high = np.quantile(ranks, (1 + level) / 2, axis=1, method="higher")
-    return low, high
+    better = significantly_better(scores, seed=seed, resamples=resamples, level=level)
+    return 1.0 + better.sum(axis=0), len(scores) - better.sum(axis=1, dtype=np.float64)
+
+
+def significantly_better(scores: Array, *, seed: int, resamples: int, level: float) -> NDArray[np.bool_]:
+    """[methods, methods]: whether the mean of the first is significantly better than that of the second.
+
+    All ordered pairs are tested at once: the largest studentised difference among the pairs that are left is compared
+    with its bootstrap distribution; pairs beyond its quantile are found different, removed, and the rest tested again
+    (step-down). A constant difference other than zero is significant by itself, as it has no error.
+    """
+    methods = len(scores)
+    found = np.zeros((methods, methods), dtype=bool)
+    first, second = np.triu_indices(methods, k=1)
+    d = scores[first] - scores[second]
+    known = ~np.isnan(d)
+    count = known.sum(axis=1)
+    d = np.where(known, d, 0.0)
+    mean = np.divide(d.sum(axis=1), count, out=np.zeros(len(d)), where=count > 0)
+    scale = np.nanmax(np.abs(scores), initial=0.0)
+    equal = (np.abs(np.where(known, d - mean[:, None], 0.0)).max(axis=1, initial=0.0) <= _ROUNDING * scale) | (
+        count < 2
+    )
+    certain = equal & (count > 1) & (np.abs(mean) > _ROUNDING * scale)
+    found[first[certain & (mean > 0)], second[certain & (mean > 0)]] = True
+    found[second[certain & (mean < 0)], first[certain & (mean < 0)]] = True
+    first, second, d, known, count, mean = (x[~equal] for x in (first, second, d, known, count, mean))
+    if not len(d):
+        return found
+    centred = np.where(known, d - mean[:, None], 0.0)
+    variance = (centred**2).sum(axis=1) / (count - 1)
+    observed = mean / np.sqrt(variance / count)
+    resampled = _resampled_t(centred, known, variance, resamples, seed)
+    up, down = step_down(observed, resampled, level)
+    found[first[up], second[up]] = True
+    found[second[down], first[down]] = True
+    return found
+
+
+def _resampled_t(centred: Array, known: NDArray[np.bool_], variance: Array, resamples: int, seed: int) -> Array:
+    """T statistics of all pairs, [pairs, resamples]; 0 where a resample has fewer than two of a pair's samples."""
+    n = centred.shape[1]
+    gaps = not known.all()
+    parts = []
+    for counts in count_blocks(n, resamples, seed):
+        drawn = known.astype(np.float64) @ counts.T if gaps else float(n)
+        parts.append(t_statistics(centred @ counts.T, centred**2 @ counts.T, drawn, variance[:, None]))
+    return np.nan_to_num(np.concatenate(parts, axis=1), nan=0.0)
+
+
+def step_down(observed: Array, resampled: Array, level: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which t statistics are significantly above zero, and which below, tested all at once in steps.
+
+    Args:
+        observed: [pairs].
+        resampled: of the centred pairs, [pairs, resamples].
+        level: 1 − the probability of any false finding.
+    """
+    up, down = np.zeros((2, len(observed)), dtype=bool)
+    while not (up & down).all():
+        largest = np.maximum(resampled[~up].max(axis=0, initial=-np.inf), -resampled[~down].min(axis=0, initial=np.inf))
+        limit = np.quantile(largest, level, method="higher")
+        new_up, new_down = (observed > limit) & ~up, (-observed > limit) & ~down
+        if not (new_up.any() or new_down.any()):
+            break
+        up, down = up | new_up, down | new_down
+    return up, down

@@ -76,7 +76,7 @@ def separation(
         One row per (model, data, metric). `methods`: number of ranked methods.
         From random, on common ok samples, null where random was not measured: `random_is_last`: every method's mean
         is better than random's. `random_rank`: random's rank among the methods and itself, below those it ties with.
-        `random_margin`: the smallest mean difference from random in bootstrap standard errors. `apart_from_random`:
+        `random_margin`: the smallest mean difference from random in standard errors. `apart_from_random`:
         random is last and every interval of a difference from it excludes zero. `auroc`: of the methods' per-sample
         scores against random's.
         Between methods: `pairs`: their number; `separable`: share of pairs with a Holm-significant difference;

@@ -29,24 +29,21 @@ SMALLEST_P = {
 }
 
 
-def best_and_tied(board: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """The best methods of every metric, and those that do not differ significantly from them.
+def best_and_tied(board: pl.DataFrame) -> pl.DataFrame:
+    """The best methods of every metric, and those that may be the best as well.
 
     Args:
         board: what `leaderboard` returned.
-        pairs: what `differences` returned for the same scores.
 
     Returns:
         One row per (model, data, metric) that ranks a method. `best`: methods that share the best rank. `tied`: other
-        ranked methods without a significant difference from the first of `best`. Both in the order of the board.
+        ranked methods whose confidence set holds rank 1: none is significantly better. Both in the order of the board.
     """
-    significant = {(*row[:3], frozenset(row[3:])) for row in pairs.filter("significant").select(*KEYS, "a", "b").rows()}
     rows = []
     for key, group in board.filter("ranked").group_by(KEYS, maintain_order=True):
-        top = group["rank"].min()
-        best = group.filter(pl.col("rank") == top)["method"].to_list()
-        others = group.filter(pl.col("rank") != top)["method"].to_list()
-        rows.append((*key, best, [m for m in others if (*key, frozenset((best[0], m))) not in significant]))
+        first = pl.col("rank") == group["rank"].min()
+        best = group.filter(first)["method"].to_list()
+        rows.append((*key, best, group.filter(~first & (pl.col("rank_low") == 1))["method"].to_list()))
     return pl.DataFrame(rows, schema=BEST_AND_TIED, orient="row")
 
 
