@@ -63,6 +63,28 @@ def hf_vit(attention):
     return hub.ViTForImageClassification(config)
 
 
+class Cosines(nn.Module):
+    """CLIP as a classifier: cosines between a picture's embedding and those of the class names."""
+
+    def __init__(self, tower, names):
+        super().__init__()
+        self.tower, self.names, self.logit_scale = tower, nn.Parameter(names), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        image, names = self.tower(pixel_values=x).image_embeds, self.names
+        image, names = (t / t.norm(p=2, dim=-1, keepdim=True) for t in (image, names))
+        return self.logit_scale.exp() * image @ names.t()
+
+
+def hf_clip():
+    hub = load_transformers()
+    config = hub.CLIPVisionConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32,
+        patch_size=16, projection_dim=8,
+    )  # fmt: skip
+    return Cosines(hub.CLIPVisionModelWithProjection(config), torch.empty(4, 8))
+
+
 _TOKENS = {"img_size": 32, "embed_dim": 16, "num_heads": 2, "depth": 2}
 NETWORKS = {
     "timm resnet": lambda: timm("test_resnet"),
@@ -81,6 +103,7 @@ NETWORKS = {
     "torchvision squeezenet": lambda: load_torchvision().models.squeezenet1_1(num_classes=4),
     "torchvision swin": torchvision_swin,
     "torchvision vit": torchvision_vit,
+    "hugging face clip": hf_clip,
     "hugging face vit, fused": lambda: hf_vit("sdpa"),
     "hugging face vit, step by step": lambda: hf_vit("eager"),
 }
@@ -120,7 +143,18 @@ def _watched(rule):
     return seen
 
 
-for _rule in ("affine", "scaled", "activation", "max_pool", "add", "product", "matmul", "softmax", "normalise"):
+for _rule in (
+    "affine",
+    "scaled",
+    "activation",
+    "max_pool",
+    "add",
+    "product",
+    "matmul",
+    "softmax",
+    "normalise",
+    "length",
+):
     setattr(Watch, _rule, _watched(_rule))
 
 
@@ -178,6 +212,11 @@ WAYS = {
                lambda x: torch.bmm(x, mat2=x.mT)],
     "softmax": [lambda x: x.softmax(-1), lambda x: F.softmax(x, dim=1), nn.Softmax(dim=0),
                 lambda x: torch.softmax(x, -1)],
+    "length": [lambda x: x.norm(dim=-1), lambda x: x.norm(), lambda x: torch.norm(x, 1, (0, 1), True),
+               lambda x: torch.norm(x, p=3, dim=1), lambda x: torch.linalg.norm(x, dim=-1, keepdim=True),
+               lambda x: torch.linalg.norm(x, "fro", (1, 2)), lambda x: torch.linalg.norm(x, ord=1, dim=0),
+               lambda x: torch.linalg.vector_norm(x, dim=(0, 2)), lambda x: torch.linalg.vector_norm(x, 1),
+               lambda x: x.norm(2, -1, keepdim=True)],
     "max_pool": [nn.MaxPool1d(2), lambda x: F.max_pool2d(x, 2), nn.MaxPool2d(3, 2, padding=1),
                  nn.AdaptiveMaxPool2d(2)],
 }  # fmt: skip
@@ -194,6 +233,27 @@ def test_quotients_are_products_with_a_reciprocal():
     assert seen_in(lambda x: x / x.flip(0), x) == ["reciprocal", "product"]
     assert seen_in(lambda x: 2 / x, x) == ["reciprocal"]
     assert seen_in(lambda x: torch.div(x, 2), x) == []
+
+
+NORMALISED = {
+    "F.normalize": (lambda x: F.normalize(x, dim=-1), ["length", "reciprocal", "product"]),
+    "F.normalize, short vectors": (lambda x: F.normalize(x, p=1, eps=9.0), ["length", "reciprocal", "product"]),
+    "cosine to a constant": (
+        lambda x: F.cosine_similarity(x, x.new_tensor([1, 2, 3, 4]), dim=-1), ["length", "reciprocal", "product"]
+    ),
+    "cosine of two": (lambda x: F.cosine_similarity(x[0], x[1:], -1), 2 * ["length", "reciprocal", "product"] + ["product"]),
+    "rms_norm": (lambda x: F.rms_norm(x, (4,), x.new_ones(4)), ["product", "add", "rsqrt", "product", "scaled"]),
+    "a matrix product with a constant": (lambda x: x @ x.new_ones(4, 2), ["affine"]),
+    "a constant's product with it": (lambda x: x.new_ones(4, 4) @ x, []),
+    "einsum with a constant": (lambda x: torch.einsum("nij,j->ni", x, x.new_ones(4)), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_normalised_vectors_and_products_with_constants(name):
+    operation, rules = NORMALISED[name]
+    x = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert seen_in(operation, x) == rules
 
 
 LAYERS = {
@@ -292,7 +352,8 @@ UNKNOWN = {
     "einsum": lambda x: torch.einsum("nij,nkj->nik", x, x),
     "setitem": write,
     "var": lambda x: x.var(0),
-    "norm": lambda x: x.norm(dim=0),
+    "norm of order nuc of a matrix": lambda x: torch.linalg.norm(x, "nuc", dim=(1, 2)),
+    "norm of order 2 of a matrix": lambda x: torch.linalg.norm(x, 2, (1, 2)),
     "instance_norm": lambda x: F.instance_norm(x),
     "batch_norm by the statistics of the batch": lambda x: F.batch_norm(x, None, None, training=True),
     "dropout in training mode": lambda x: F.dropout(x, 0.5),

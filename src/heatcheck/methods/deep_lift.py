@@ -16,7 +16,7 @@ from heatcheck.probe.probe import Probe
 from heatcheck.probe.rules import Rules
 
 
-@method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"))
+@method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"), version=2)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DeepLift(Method):
     r"""The difference from a baseline, times multipliers that are exact for that difference.
@@ -24,9 +24,10 @@ class DeepLift(Method):
     $a = (x - b) \odot m, \quad m_{z \to y} = (y_x - y_b) / (z_x - z_b)$ at every activation $y(z)$
 
     Multipliers chain as derivatives do, so maps sum to $f_t(x) - f_t(b)$ exactly. A product counts each factor's
-    change at the mean of the other, $\Delta(uv) = \bar v \Delta u + \bar u \Delta v$; softmax and layer norm are
-    decomposed into exponentials, logarithms, products and roots; the change of a window's maximum is assigned to the
-    position of the larger of the two maxima. Where input and baseline agree, multipliers are derivatives.
+    change at the mean of the other, $\Delta(uv) = \bar v \Delta u + \bar u \Delta v$; softmax, layer norm and norms of
+    vectors are decomposed into exponentials, logarithms, products and roots; the change of a window's maximum is
+    assigned to the position of the larger of the two maxima. Where input and baseline agree, multipliers are
+    derivatives.
 
     Args:
         baseline: the fill that replaces the whole input; a random one is drawn once per sample.
@@ -98,6 +99,12 @@ class Rescale(Rules):
         centred = x - x.mean(dims, keepdim=True)
         variance = self.product(centred, centred).mean(dims, keepdim=True)
         return self.product(centred, self.activation("rsqrt", variance + eps, torch.rsqrt))
+
+    def length(self, x: Tensor, order: float, dims: tuple[int, ...], least: float) -> Tensor:
+        if order != 2:
+            self.unknown(f"norm of order {order:g}")
+        squares = self.product(x, x).sum(dims, keepdim=True)
+        return self.activation("sqrt", squares, lambda z: z.sqrt().clamp_min(least))
 
     def softmax(self, x: Tensor, dim: int) -> Tensor:
         return self.activation("exp", self.log_softmax(x, dim), torch.exp)

@@ -27,6 +27,7 @@ HOMOGENEOUS = ("relu", "leaky_relu", "prelu", "abs")
     uses=("gradient",),
     properties=("nonnegative",),
     elsewhere="it adds up spatial maps of biases; try integrated_gradients or deep_lift",
+    version=2,
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FullGrad(Method):
@@ -41,7 +42,8 @@ class FullGrad(Method):
     paper; networks with attention, where most biases belong to tokens, are refused.
 
     Paper: srinivas2019.  Differs: $\psi$ scales a layer as a whole, as the authors' code does; pixels are interpolated
-        between centres, not corners; a constant layer contributes nothing.
+        between centres, not corners; $\psi$ divides by the layer's largest value exactly, where the authors' code adds
+        eps = 1e-6 to it, which shrinks layers of small values; a constant layer contributes nothing.
     Cost per sample: 1 gradient.
     """
 
@@ -170,3 +172,7 @@ class Intercepts(Rules):
     def normalise(self, x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
         out = super().normalise(x, dims, eps)
         return self.note(out, out * out.square().mean(dims, keepdim=True), x, last=dims == (-1,) and x.ndim == 4)
+
+    def length(self, x: Tensor, order: float, dims: tuple[int, ...], least: float) -> Tensor:
+        out = super().length(x, order, dims, least)
+        return self.note(out, torch.where(out > least, 0, out))

@@ -18,6 +18,8 @@ from heatcheck.probe.rules import Rules
 
 RECTIFIERS = ("relu", "relu6", "hardtanh", "clamp", "clamp_min", "threshold")
 GATES = ("sigmoid", "hardsigmoid")
+DIVISORS = ("reciprocal", "rsqrt")
+"""What divides a signal by its norm; like a layer norm it is no activation."""
 
 
 class Deconvolved(Rules):
@@ -38,6 +40,8 @@ class Deconvolved(Rules):
         if rectifies(name, x, apply):
             self.rectifies = True
             return self.rectifier(x, apply)
+        if name in DIVISORS:
+            return apply(x)
         if name not in GATES:
             raise undefined(name)
         self.gates.append((name, x, apply(x)))
@@ -110,7 +114,7 @@ def passed_back(probe: Probe, batch: Batch, rules: type[Deconvolved], output: st
     return torch.cat([slope for _, slope in probe.run_with_rules(batch, rows, batch.x.take, rules, read, output)])
 
 
-@method("guided_backprop", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))
+@method("guided_backprop", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",), version=2)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedBackprop(Method):
     r"""The gradient, with its negative part dropped at every ReLU.
@@ -143,7 +147,7 @@ class GuidedBackprop(Method):
         return (0, 0) if self.final_relu_only else (1, 1)
 
 
-@method("deconvolution", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",))
+@method("deconvolution", family="gradient", uses=("gradient", "relu"), properties=("gradient_on_linear",), version=2)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Deconvolution(Method):
     r"""The gradient, with the ReLU applied to the backward signal in place of its derivative.
@@ -171,6 +175,7 @@ class Deconvolution(Method):
     on=("image",),
     uses=("gradient", "layers", "relu"),
     elsewhere="it weighs the channels of a spatial feature map; try integrated_gradients or occlusion",
+    version=2,
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedGradCam(Method):

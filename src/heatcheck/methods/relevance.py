@@ -16,7 +16,7 @@ from torch import Tensor
 from heatcheck.core.types import Batch, NotApplicable
 from heatcheck.probe.inside import Seen
 from heatcheck.probe.probe import Probe
-from heatcheck.probe.rules import Rules, operation
+from heatcheck.probe.rules import Rules, depends, operation, words
 
 Back = Callable[..., tuple[Tensor, ...]]
 
@@ -24,8 +24,15 @@ _THROUGH_ZERO = frozenset(
     ("relu6", "hardtanh", "leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "hardswish", "tanh")
 )
 """Activations other than ReLU that map 0 to 0: the input gets all relevance of the output."""
-_GATES = frozenset(("sigmoid", "hardsigmoid", "reciprocal", "rsqrt"))
+DIVISORS = frozenset(("reciprocal", "rsqrt"))
+"""Activations by which a norm divides a signal."""
+_GATES = frozenset(("sigmoid", "hardsigmoid")) | DIVISORS
 """Activations whose result scales a signal: in a product with them the signal gets all relevance."""
+_STILL_A_GATE = words(
+    "mul div unsqueeze squeeze view view_as reshape reshape_as flatten unflatten expand expand_as repeat permute "
+    "transpose getitem to type type_as float double half bfloat16 contiguous clone"
+)
+"""Operations that leave a gate what it is: they move it, or multiply it by a constant."""
 
 
 def ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -272,7 +279,8 @@ class Relevance(Rules):
     * A batch norm that directly follows a convolution or linear layer is merged into it. Elsewhere (DenseNet) it is a
       layer of its own: with ε on convolutions it has the ε-rule, otherwise the rule in `_clipped`.
     * Activations that map 0 to 0 pass all relevance to their input; others follow their derivative.
-    * In a product each factor gets half; a sigmoid, a reciprocal or a reciprocal root gets nothing.
+    * In a product each factor gets half; a sigmoid, a reciprocal or a reciprocal root gets nothing. So what a signal is
+      divided by, such as its norm, is a constant.
     * Maximum: the largest value gets all relevance. Layer norm: the deviation is a constant. Softmax: its derivative.
 
     Args:
@@ -292,7 +300,23 @@ class Relevance(Rules):
         self.seen: Tensor | None = None
         """The input of the first layer."""
         self._last: _Last | None = None
-        self._gate: Tensor | None = None
+        self._gates: dict[int, Tensor] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_function__(func, types, args, kwargs)
+        name = operation(func)
+        taken = args[:1] if name.endswith("_as") else (*args, *(kwargs or {}).values())
+        given = [t for t in taken if depends(t)]
+        if len(given) == 1 and depends(out):
+            divides = name == "rdiv" or (name == "div" and bool(args) and given[0] is not args[0])
+            if divides or (name in _STILL_A_GATE and id(given[0]) in self._gates):
+                self.gate(out)
+        return out
+
+    def gate(self, out: Tensor) -> Tensor:
+        """Remember a result that gets no relevance in a product."""
+        self._gates[id(out)] = out
+        return out
 
     def affine(self, op: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, **how: Any) -> Tensor:
         layer = AffineLayer(op, weight, bias, how)
@@ -322,17 +346,16 @@ class Relevance(Rules):
     def activation(self, name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
         if name in _THROUGH_ZERO:
             return passed(apply, x)
-        out = apply(x)
-        if name in _GATES:
-            self._gate = out
-        return out
+        return self.gate(apply(x)) if name in _GATES else apply(x)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        if a is self._gate:
+        gates = id(a) in self._gates, id(b) in self._gates
+        if gates == (True, False):
             return a.detach() * b
-        if b is self._gate:
+        if gates == (False, True):
             return a * b.detach()
-        return halved(a) * halved(b)
+        out = halved(a) * halved(b)
+        return self.gate(out) if all(gates) else out
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.matmul(halved(a), halved(b))

@@ -11,7 +11,7 @@ from torch import Tensor
 from heatcheck.core.types import Batch, Inputs
 from heatcheck.methods.attention import LayeredAttention, carried, class_rows, token_map, without_special
 from heatcheck.methods.base import method
-from heatcheck.methods.relevance import Relevance, alpha_beta, passed, ratio, ruled
+from heatcheck.methods.relevance import DIVISORS, Relevance, alpha_beta, passed, ratio, ruled
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.attention import AttentionTrace
 from heatcheck.probe.inside import Seen
@@ -27,7 +27,7 @@ class _PositiveRelevance(Relevance):
         super().__init__(plus, plus)
 
     def activation(self, name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
-        return passed(apply, x)
+        return self.gate(apply(x)) if name in DIVISORS else passed(apply, x)
 
     def scaled(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         return passed(lambda x: scale * x + shift, x)
@@ -67,7 +67,13 @@ class RelevanceTrace(AttentionTrace, _PositiveRelevance):
         self.slopes = slopes
 
 
-@method("transformer_attribution", family="attention", uses=("gradient", "attention"), properties=("nonnegative",))
+@method(
+    "transformer_attribution",
+    family="attention",
+    uses=("gradient", "attention"),
+    properties=("nonnegative",),
+    version=2,
+)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TransformerAttribution(LayeredAttention):
     r"""The positive part of attention's gradient times its relevance, multiplied through the layers.

@@ -18,11 +18,12 @@ from torch.overrides import TorchFunctionMode
 from heatcheck.core.types import NotApplicable
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set of names."""
     return frozenset(text.split())
 
 
-ACTIVATIONS = _words(
+ACTIVATIONS = words(
     "relu relu6 hardtanh leaky_relu prelu elu selu celu gelu silu mish hardswish hardsigmoid sigmoid logsigmoid tanh "
     "softplus softsign exp log sqrt rsqrt square pow reciprocal abs clamp clamp_min clamp_max erf sin cos threshold"
 )
@@ -47,9 +48,10 @@ _RENAMED = {
     "bmm": "matmul",
     "mm": "matmul",
     "special_softmax": "softmax",
+    "linalg_vector_norm": "vector_norm",
 }
 
-_LINEAR = _words(
+_LINEAR = words(
     "flatten unflatten reshape view view_as reshape_as permute transpose swapaxes t movedim contiguous to type type_as "
     "float double half bfloat16 expand expand_as squeeze unsqueeze cat concat concatenate stack split chunk unbind "
     "tensor_split hsplit getitem narrow select index_select gather take_along_dim roll flip pad mean sum avg_pool1d "
@@ -60,8 +62,10 @@ _LINEAR = _words(
 )
 """Operations that are linear in what depends on the input, or only move it: ordinary derivatives are right."""
 
-_AFFINE = _words("conv1d conv2d conv3d linear conv_transpose1d conv_transpose2d conv_transpose3d")
-_SILENT = _words("setitem copy index_put scatter index_add fill index_copy masked_scatter")
+_AFFINE = words("conv1d conv2d conv3d linear conv_transpose1d conv_transpose2d conv_transpose3d")
+_BILINEAR = words("einsum inner dot mv tensordot")
+"""Products of several tensors: linear where only one of them depends on the input."""
+_SILENT = words("setitem copy index_put scatter index_add fill index_copy masked_scatter")
 """Operations that write into a tensor, unseen by whoever holds it."""
 
 
@@ -114,6 +118,11 @@ class Rules(TorchFunctionMode):
         """Subtract the mean over `dims` and divide by the deviation; scale and shift are applied afterwards."""
         variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
         return (x - mean) * torch.rsqrt(variance + eps)
+
+    def length(self, x: Tensor, order: float, dims: tuple[int, ...], least: float) -> Tensor:
+        """The norm of the vectors along `dims`, which stay as axes of length 1; shorter ones count as `least`."""
+        out: Tensor = torch.linalg.vector_norm(x, order, dims, keepdim=True).clamp_min(least)
+        return out
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
         """Attention, step by step, so that the rules of its steps apply; called while the rules are on."""
@@ -268,7 +277,11 @@ def _matmul(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
     a, b = given["input"], given["mat2"] if "mat2" in given else given["other"]
     if operation(func) == "rmatmul":
         a, b = b, a
-    return rules.matmul(a, b) if depends(a) and depends(b) else torch.matmul(a, b)
+    if depends(a) and depends(b):
+        return rules.matmul(a, b)
+    if depends(a) and b.ndim == 2:  # a linear layer, whoever wrote it
+        return rules.affine(F.linear, a, b.mT, None)
+    return torch.matmul(a, b)
 
 
 def _softmax(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -306,7 +319,8 @@ def _layer_norm(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 def _renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {{"normalized_shape": "shape"}.get(k, k): v for k, v in kwargs.items()}
+    names = {"normalized_shape": "shape", "p": "order", "ord": "order", "A": "input", "x": "input"}
+    return {names.get(k, k): v for k, v in kwargs.items()}
 
 
 def _group_norm(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -317,6 +331,51 @@ def _group_norm(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
     shape = [1, -1, *[1] * (x.ndim - 2)]
     weight, bias = (None if v is None else v.reshape(shape) for v in (given["weight"], given["bias"]))
     return _scaled(rules, normal, weight, bias)
+
+
+def _rms_norm(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
+    given = _bound("input shape weight eps", args, _renamed(kwargs), {"weight": None, "eps": None})
+    x, eps = given["input"], given["eps"]
+    dims = tuple(range(-len(tuple(given["shape"])), 0))
+    with rules:
+        normal = x * torch.rsqrt((x * x).mean(dims, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps))
+    return _scaled(rules, normal, given["weight"], None)
+
+
+def _length(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
+    """`torch.norm`, `torch.linalg.norm` and `torch.linalg.vector_norm`, where they are norms of vectors."""
+    given = _bound("input order dim keepdim", args, _renamed(kwargs), {"order": None, "dim": None, "keepdim": False})
+    x, order, dim = given["input"], given["order"], given["dim"]
+    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    of_matrix = operation(func) == "linalg_norm" and len(dims) > 1 and order is not None
+    if order == "nuc" or (of_matrix and order != "fro"):
+        rules.unknown(f"norm of order {order} of a matrix")
+    x = x if given.get("dtype") is None else x.to(given["dtype"])
+    length = rules.length(x, 2.0 if order in (None, "fro") else float(order), dims, 0.0)
+    return length if given["keepdim"] else length.squeeze(dims)
+
+
+def _normalize(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
+    given = _bound("input p dim eps", args, kwargs, {"p": 2.0, "dim": 1, "eps": 1e-12})
+    x, dim = given["input"], given["dim"]
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    return _quotient(rules, x, rules.length(x, float(given["p"]), dims, given["eps"]))
+
+
+def _cosine_similarity(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
+    given = _bound("x1 x2 dim eps", args, kwargs, {"dim": 1, "eps": 1e-8})
+    shape = torch.broadcast_shapes(given["x1"].shape, given["x2"].shape)  # type: ignore[no-untyped-call]
+    with rules:
+        a, b = (F.normalize(given[x].expand(shape), dim=given["dim"], eps=given["eps"]) for x in ("x1", "x2"))
+        out: Tensor = (a * b).sum(given["dim"])
+    return out
+
+
+def _bilinear(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
+    if sum(depends(t) for t in _tensors((args, kwargs))) > 1:
+        rules.unknown(operation(func))
+    out: Tensor = func(*args, **kwargs)
+    return out
 
 
 def _attention(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -376,6 +435,11 @@ _HANDLERS: dict[str, Callable[[Rules, Any, Any, Any], Any]] = {
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout"), _dropout),
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
+    "rms_norm": _rms_norm,
+    **dict.fromkeys(("norm", "linalg_norm", "vector_norm"), _length),
+    "normalize": _normalize,
+    "cosine_similarity": _cosine_similarity,
+    **dict.fromkeys(_BILINEAR, _bilinear),
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head_attention,
 }

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec
@@ -48,6 +49,22 @@ def _densenet() -> nn.Module:
     return network
 
 
+class _Cosines(nn.Module):
+    """CLIP as a classifier: cosines between a picture's embedding and those of the class names."""
+
+    def __init__(self, tower: nn.Module, size: int) -> None:
+        super().__init__()
+        self.tower, self.names, self.scale = (
+            tower,
+            nn.Parameter(torch.randn(CLASSES, size)),
+            nn.Parameter(torch.ones(())),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        picture, names = F.normalize(self.tower(x), dim=-1), F.normalize(self.names, dim=-1)
+        return self.scale.exp() * picture @ names.T
+
+
 _VIT = {"img_size": 64, "patch_size": 16, "embed_dim": 32, "depth": 3, "num_heads": 2}
 
 ZOO: dict[str, Callable[[], nn.Module]] = {
@@ -67,6 +84,7 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "BagNet": lambda: bagnet9(CLASSES),
     "B-cos": lambda: bcos_resnet(18, CLASSES),
     "bias-free": lambda: xfixup_resnet50(CLASSES),
+    "CLIP, cosine head": lambda: _Cosines(_timm("vit_base_patch16_clip_quickgelu_224", **_VIT), CLASSES),
 }
 
 
