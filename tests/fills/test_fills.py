@@ -12,6 +12,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
+from heatcheck.profiles import load_profile
 from heatcheck.testing import additive, one_head_attention, probe_for, toy_batch
 from heatcheck.testing.models import CLS, FIRST_WORD, MASK, PAD, SEP, UNK, text_inputs
 from heatcheck.testing.scenes import batch_of
@@ -58,7 +59,7 @@ def test_deleting_everything_gives_the_full_deletion(id, modality):
 
 
 @pytest.mark.parametrize(
-    ("id", "modality"), [case for case in CASES if case[0] not in ("blur", "channel_mean", "superpixel_mean")]
+    ("id", "modality"), [case for case in CASES if case[0] not in ("blur", "folded_blur", "channel_mean", "superpixel_mean")]
 )
 def test_deleting_what_already_equals_the_fill_changes_nothing(id, modality):
     """Not for fills that are made from the picture itself: they change when a part of it does."""
@@ -162,6 +163,30 @@ def test_blur_at_224_has_the_published_kernel():
     assert torch.nonzero(spread[112]).flatten().tolist() == list(range(112 - 25, 112 + 26))
     ratio = float(spread[112, 112 + 20] / spread[112, 112])
     assert ratio == pytest.approx(math.exp(-0.5 * (20 / 41) ** 2), rel=1e-9)
+
+
+def authors_kernel(size, deviation):
+    """`gkern` of RISE's evaluation code: a point in the middle of a square, filtered inside that square."""
+    point = np.zeros((size, size))
+    point[size // 2, size // 2] = 1
+    return ndimage.gaussian_filter(point, deviation)
+
+
+@pytest.mark.parametrize(("size", "taps", "deviation"), [(224, 11, 5.0), (448, 21, 10.0), (112, 5, 2.5)])
+def test_the_folded_blur_is_that_of_the_authors_of_rise(size, taps, deviation):
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.randn(1, 2, size, size, generator=rng, dtype=torch.float64)
+    batch = toy_batch(IMAGE, 1).with_inputs(Inputs({"pixels": pixels}))
+    kernel = torch.from_numpy(authors_kernel(taps, deviation))[None, None].expand(2, 1, -1, -1)
+    want = torch.nn.functional.conv2d(pixels, kernel, padding=taps // 2, groups=2)
+    torch.testing.assert_close(full_of("folded_blur", IMAGE, batch)["pixels"], want, rtol=0, atol=1e-12)
+    plain = full_of("blur(kernel=11, sigma=5.0)", IMAGE, batch)["pixels"]
+    assert (plain - want).abs().max() > 0.01
+
+
+def test_the_profile_rise_inserts_into_the_authors_blur():
+    spec = load_profile("rise").apply("metric", "insertion")
+    assert "fill=folded_blur(kernel=11, sigma=5.0)" in spec
 
 
 def test_uniform_noise_belongs_to_the_sample_and_the_seed():
@@ -269,7 +294,7 @@ def test_word_ids_are_words():
     assert max(PAD, CLS, SEP, MASK, UNK) < FIRST_WORD
 
 
-@pytest.mark.parametrize("spec", ["blur(sigma=0)", "blur(sigma=-1)", "blur(kernel=0)"])
+@pytest.mark.parametrize("spec", ["blur(sigma=0)", "blur(sigma=-1)", "blur(kernel=0)", "folded_blur(kernel=0)"])
 def test_a_blur_has_a_width(spec):
     with pytest.raises(SpecError, match="must be above 0"):
         catalogue.build("fill", spec)

@@ -121,6 +121,18 @@ def test_a_linear_model_has_a_closed_form(toys, kind, n):
     assert float(abpc[2:].mean()) < float(abpc[0]) - 0.1
 
 
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_negation_with_ties_takes_the_reverse_order_of_equal_units(toys, kind):
+    """ABPC(−A) = −ABPC(A) needs an order that is reversed as a whole, equal units included."""
+    model, batch = toys.stage(kind, n=2)
+    tied = toys.truth(model, batch).sign()
+    maps = toys.maps_of(model, batch, tied, -tied, torch.zeros_like(tied))
+    ahead, back = (toys.score(f"abpc(steps=5, ties={ties})", model, batch, maps) for ties in ("index", "reverse_index"))
+    assert torch.allclose(back.value[1], -ahead.value[0], atol=1e-12)
+    assert torch.allclose(back.value[2], -ahead.value[2], atol=1e-12)
+    assert not torch.allclose(ahead.value[1], -ahead.value[0], atol=1e-6)
+
+
 def test_random_orders_lose_half_on_average(toys):
     model = toys.linear(1, 6)
     batch = toys.pictures(model, 1)

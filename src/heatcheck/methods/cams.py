@@ -145,7 +145,9 @@ class GradCamPlusPlus(GradientCam):
         torchcam_compat: whether to use the weights $\sum_{uv} g^2 \mathrm{ReLU}(g)$, as TorchCAM does, whose code
             leaves out the division.
 
-    Paper: chattopadhay2018.  Differs: without the factor exp(f_t), which all weights of a sample share.
+    Paper: chattopadhay2018.  Differs: without the factor exp(f_t), which all weights of a sample share. The division is
+        exact, and 0 where the denominator is; pytorch-grad-cam adds eps = 1e-6 to the denominator, which changes the
+        weights wherever squared gradients are not far above that.
     Cost per sample: 1 gradient, through the layers after `layer` only; shared by all methods of this family.
     """
 

@@ -65,7 +65,8 @@ class Insertion(Metric):
         ties: how equal units are ordered: `random` (per sample, the same for all methods), `index`, `reverse_index`.
         area: the `trapezoid` rule, or the `mean` of all L + 1 points.
 
-    Paper: petsiuk2018.  Differs: counted in steps, not in pixels; the blur is cut at 11 taps, where theirs folds back.
+    Paper: petsiuk2018.  Differs: counted in steps, not in pixels; the blur is cut at 11 taps; the authors fold its tails back,
+        which `fill=folded_blur` and the profile `rise` do.
     Cost per sample: `steps` forwards per method; the clean input and the start are shared.
     """
 

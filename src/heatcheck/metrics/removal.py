@@ -197,7 +197,9 @@ class ABPC(Removal):
         area: as in `morf`.
         end: as in `morf`.
 
-    Paper: samek2017, li2023.  Differs: the two orders mirror each other, so that ABPC of a negated map is negated.
+    Paper: samek2017, li2023.  Differs: the two orders mirror each other, so that ABPC of a negated map is negated where
+        no units are equal; equal ones keep their order when a map is negated, so that with ties `index` and
+        `reverse_index` must be exchanged too.
     Cost per sample: 2 · `steps` forwards per method, all shared with `morf` and `lerf`.
     """
 
