@@ -107,7 +107,37 @@ def test_duplicates_are_kept_and_noted(tmp_path: Path) -> None:
 def test_a_link_to_a_folder_above_ends(tmp_path: Path) -> None:
     picture(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
-    assert 1 <= len(load_data(tmp_path)) < 10
+    data = load_data(tmp_path)
+    assert [s.name for s in data] == ["a/1.png"]
+    assert "1 link leads back to a folder that is read already and is not followed: a/up" in data.notes
+
+
+def test_links_to_folders_add_what_is_new_and_multiply_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for i, name in enumerate(["root/cat/1.png", "elsewhere/2.png", "beside.png"]):
+        picture(tmp_path / name, i)
+    links = {"ant": root / "cat", "dog": tmp_path / "elsewhere", "up": tmp_path, "self": root, "cat/cat": root / "cat"}
+    for name, target in links.items():
+        (root / name).symlink_to(target, target_is_directory=True)
+    (root / "loop").symlink_to("loop")
+    data = load_data(root)
+    assert [s.name for s in data] == ["cat/1.png", "dog/2.png"]
+    assert "4 links lead back to a folder that is read already and is not followed: ant" in data.notes
+
+
+def test_a_name_that_is_no_utf8_is_written_with_escapes(tmp_path: Path) -> None:
+    odd, control = b"caf\xe9".decode(errors="surrogateescape"), "bell\a"
+    for i, name in enumerate([f"{odd}/{odd}.png", f"{control}/x.png", f"{odd}/caf\\xe9.png"]):
+        picture(tmp_path / name, i)
+    data = load_data(tmp_path)
+    assert data.classes == ("bell\\x07", "caf\\xe9")
+    assert [s.name for s in data] == ["bell\\x07/x.png", "caf\\xe9/caf\\xe9.png", "caf\\xe9/caf\\xe9.png#2"]
+    assert [s.problem for s in data] == [None] * 3 and len({s.digest for s in data}) == 3
+    (tmp_path / f"{odd}.png").write_bytes(b"")
+    (tmp_path / f"gone {odd}.png").symlink_to("nowhere")
+    broken = [s for s in load_data(tmp_path) if s.problem]
+    assert [s.name for s in broken] == ["caf\\xe9.png", "gone caf\\xe9.png"]
+    assert "gone caf\\xe9.png" in str(broken[1].problem)
 
 
 def test_a_dangling_link_is_a_problem(tmp_path: Path) -> None:
@@ -122,7 +152,11 @@ def test_classes_txt_gives_the_order(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("dog\ncat\n")
     data = load_data(tmp_path)
     assert data.classes == ("dog", "cat") and [s.label for s in data] == [1, 0, None]
-    assert data[2].problem == "label 'eel' is not one of the 2 class names or an index"
+    assert data[2].problem is None
+    assert data.notes == (
+        "1 of 3 samples count as unlabelled: 1 × label 'eel' is not one of the 2 class names or an index, such as "
+        "'eel/3.png'",
+    )
     assert load_data(tmp_path, classes=["eel", "dog", "cat"])[2].label == 0
 
 
@@ -157,9 +191,11 @@ def test_a_lone_wnid_folder_is_a_class(tmp_path: Path) -> None:
     assert load_data(tmp_path)[0].label == 7
 
 
-def test_an_unknown_wnid_is_a_problem_in_imagenet(tmp_path: Path) -> None:
+def test_an_unknown_wnid_is_no_label_in_imagenet(tmp_path: Path) -> None:
     picture(tmp_path / "n99999999" / "a.JPEG")
-    assert "'n99999999' is not one of the 1000" in str(load_data(f"imagenet:{tmp_path}")[0].problem)
+    data = load_data(f"imagenet:{tmp_path}")
+    assert data[0].label is None and data[0].problem is None
+    assert any("'n99999999' is not one of the 1000" in note for note in data.notes)
 
 
 def test_labels_csv(tmp_path: Path) -> None:
@@ -181,13 +217,17 @@ def test_labels_csv(tmp_path: Path) -> None:
         by_name = {s.name: s for s in data}
         assert len(data) == 8
         assert by_name["images/0.JPEG"].label == 260 and by_name["images/1.JPEG"].label == 3
-        assert by_name["images/2.JPEG"].problem == "label 1000 is not a class index (0 to 999)"
-        assert "label 'cheese' is not" in str(by_name["images/3.JPEG"].problem)
-        assert f"wnid {wnid[8]} is class 8" in str(by_name["images/4.JPEG"].problem)
+        unlabelled = [by_name[f"images/{i}.JPEG"] for i in (2, 3, 4)]
+        assert all(s.label is None and s.problem is None for s in unlabelled)
+        for reason in ("label 1000 is not a class index (0 to 999)", "label 'cheese' is", f"wnid {wnid[8]} is class 8"):
+            assert reason in data.notes[2]
         assert by_name["images/5.JPEG"].label is None and by_name["images/5.JPEG"].problem is None
         assert "does not exist" in str(by_name["gone.JPEG"].problem)
         assert "outside its folder" in str(by_name["../../etc/passwd"].problem)
-        assert data.notes == ("1 pictures are not in labels.csv and have no label",)
+        assert data.notes[0] == "1 pictures are not in labels.csv and have no label"
+        assert data.notes[1].startswith("2 of 8 samples cannot be read: 1 × labels.csv names '../../etc/passwd'")
+        assert data.notes[1].endswith("; 1 × the file does not exist, such as 'gone.JPEG'")
+        assert len(data.notes) == 3
 
 
 def test_labels_csv_with_names_and_with_wrong_columns(tmp_path: Path) -> None:
@@ -226,7 +266,8 @@ def test_a_list_of_files(tmp_path: Path) -> None:
         data = load_data(spec)
         assert [s.name for s in data] == ["in/b.png", "a, c.png", "d.png", "gone.png", "d.png#2"]
         assert [s.label for s in data] == [1, None, 0, 1, None]
-        assert "does not exist" in str(data[3].problem) and "label 'x'" in str(data[4].problem)
+        assert "does not exist" in str(data[3].problem) and data[4].problem is None
+        assert any("label 'x' is not a class index, such as 'd.png#2'" in note for note in data.notes)
 
 
 def test_one_picture(tmp_path: Path) -> None:

@@ -88,8 +88,9 @@ def test_torch_dataset_with_a_broken_item_and_bad_labels() -> None:
     data = load_data(Pictures())
     assert data.classes == Pictures.classes and data.modality == Modality.IMAGE
     assert [s.label for s in data] == [0, 1, None, None, None]
-    assert data[2].problem == "item 2 cannot be read: OSError: disk on fire"
-    assert data[3].problem == "label 3 is not a class index (0 to 2)"
+    assert data[2].problem == "the item cannot be read: OSError: disk on fire"
+    assert data[3].problem is None
+    assert any("1 × label 3 is not a class index (0 to 2), such as '00003'" in note for note in data.notes)
 
 
 def test_a_subset_of_a_torch_dataset_reads_little() -> None:

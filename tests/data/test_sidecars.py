@@ -1,5 +1,6 @@
 """Masks, boxes and parts beside a folder's pictures."""
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ MUTANTS = (
 
 def picture(path: Path, size: tuple[int, int] = (20, 16), colour: int = 0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, (colour, hash(path.name) % 256, 0)).save(path)
+    Image.new("RGB", size, (colour, zlib.crc32(path.name.encode()) % 256, 0)).save(path)
     return path
 
 

@@ -103,24 +103,36 @@ def test_bad_rows_stay_with_a_reason(tmp_path: Path) -> None:
         (0, "the text is empty"),
         (1, "the text is empty"),
         (None, None),  # a missing label is no problem: the model's own prediction can be explained
-        (None, "label 'x' is not a class index"),
-        (None, "label -1 is not a class index (0 or more)"),
-        (None, "label '0.5' is not a class index"),
+        (None, None),  # nor is one that cannot be read: it is said, and matters where a label is needed
+        (None, None),
+        (None, None),
         (None, "the row has 3 cells, the table 2 columns: quote cells that hold a separator"),
         (None, "the row has 1 cells, the table 2 columns: a cell is missing"),
         (1, None),
     ]
+    assert data.notes[1:] == (
+        "4 of 10 samples cannot be read: 2 × the text is empty, such as '00001'; 1 × the row has 3 cells, the table 2 "
+        "columns: quote cells that hold a separator, such as '00007'; 1 × the row has 1 cells, the table 2 columns: a "
+        "cell is missing, such as '00008'",
+        "3 of 10 samples count as unlabelled: 1 × label 'x' is not a class index, such as '00004'; 1 × label -1 is not "
+        "a class index (0 or more), such as '00005'; 1 × label '0.5' is not a class index, such as '00006'",
+        "3 samples share their content with another, all are kept: 00004 = 00005 = 00006",
+    )
 
 
 def test_labels_outside_the_classes(tmp_path: Path) -> None:
     data = load_data(table(tmp_path, "text,label\na,0\nb,2\nc,neg\n"), classes=["neg", "pos"])
     assert [s.label for s in data] == [0, None, 0]
-    assert data[1].problem == "label 2 is not a class index (0 to 1)"
+    assert data[1].problem is None
+    assert (
+        "1 of 3 samples count as unlabelled: 1 × label 2 is not a class index (0 to 1), such as '00001'" in data.notes
+    )
 
 
-def test_an_ambiguous_class_name_is_a_problem(tmp_path: Path) -> None:
+def test_an_ambiguous_class_name_is_no_label(tmp_path: Path) -> None:
     data = load_data(table(tmp_path, "text,label\na,crane\n"), classes=["crane", "crane"])
-    assert "not unique" in str(data[0].problem)
+    assert data[0].label is None and data[0].problem is None
+    assert any("label 'crane' is not unique" in note for note in data.notes)
 
 
 def test_one_token_is_fine() -> None:
@@ -199,3 +211,96 @@ def test_json_lines_may_carry_spans(tmp_path: Path) -> None:
 def test_a_csv_column_called_spans_is_only_text(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,label,spans\nso good,1,3-7\n")
     assert load_data(tmp_path / "t.csv")[0].reference == {}
+
+
+# -- which columns ----------------------------------------------------------------------------------------------
+
+
+ROWS = 12
+
+
+def many(*columns: str, **cells: list[object]) -> str:
+    """A table of twelve rows."""
+    lines = [",".join(str(cells[c][i % len(cells[c])]) for c in columns) for i in range(ROWS)]
+    return "\n".join([",".join(columns), *lines, ""])
+
+
+IDS, BODIES = list(range(100, 100 + ROWS)), [f"some words about {i}" for i in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "note"),
+    [
+        ("text,label", "texts are column 'text', labels are column 'label'"),
+        ("id,Text,stars,label", "texts are column 'Text', labels are column 'label'; not used: id, stars"),
+        (
+            "sms,stars",
+            "texts are column 'sms', no labels; not used: stars (--text-column and --label-column, in Python",
+        ),
+        ("phrase,stars", "texts are column 'phrase', labels are column 'stars' (--text-column and --label-column, in"),
+        ("id,phrase,stars", "texts are column 'phrase', labels are column 'stars'; not used: id (--text-column and"),
+        ("id,phrase", "texts are column 'phrase', no labels; not used: id (--text-column and --label-column, in"),
+        ("message", "texts are column 'message', no labels"),
+    ],
+)
+def test_the_columns_that_are_used_are_said(tmp_path: Path, columns: str, note: str) -> None:
+    known = {"id": IDS, "stars": [0, 1], "label": [0, 1]}
+    names = columns.split(",")
+    data = load_data(table(tmp_path, many(*names, **{name: known.get(name, BODIES) for name in names})))
+    assert data.notes[0].startswith(note), data.notes
+    assert data[3].content == BODIES[3] and not data[3].problem
+    assert (data[3].label is not None) == ("labels are" in note)
+
+
+def test_columns_can_be_named_by_name_and_by_position(tmp_path: Path) -> None:
+    path = table(tmp_path, many("id", "title", "story", "mood", id=IDS, title=BODIES, story=BODIES, mood=[2, 0]))
+    for text, label in (("story", "mood"), (2, 3), ("2", "3"), ("story", -1)):
+        data = load_data(path, text_column=text, label_column=label)
+        assert data[1].content == BODIES[1] and [s.label for s in data][:3] == [2, 0, 2]
+        assert data.notes[0] == "texts are column 'story', labels are column 'mood'; not used: id, title"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {},
+            r"which column holds the texts\? Say --text-column \(in Python text_column=\), one of id, title, story, mood;",
+        ),
+        (
+            {"text_column": "storie"},
+            "text_column='storie': .* has no such column; it has id, title, story, mood; did you ",
+        ),
+        ({"text_column": 7}, "text_column=7: .* has no such column; it has id, title, story, mood$"),
+        ({"text_column": "mood", "label_column": "mood"}, "column 'mood' cannot hold both the texts and the labels"),
+    ],
+)
+def test_a_column_that_is_missing_or_could_be_several_is_asked_for(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    path = table(tmp_path, many("id", "title", "story", "mood", id=IDS, title=BODIES, story=BODIES, mood=[2, 0]))
+    with pytest.raises(HeatcheckError, match=message):
+        load_data(path, **options)
+
+
+def test_two_columns_of_which_neither_repeats_are_not_guessed(tmp_path: Path) -> None:
+    path = table(tmp_path, many("title", "story", title=BODIES, story=BODIES[::-1]))
+    with pytest.raises(HeatcheckError, match="one of 0, 1"):
+        load_data(path)
+
+
+def test_a_table_without_a_header_says_so(tmp_path: Path) -> None:
+    data = load_data(table(tmp_path, "good,1\nbad,0\n"))
+    assert data.notes[0].startswith(
+        "the first row is no header but a sample; texts are column '0', labels are column '1'"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "jsonl"])
+def test_other_tables_say_their_columns_too(tmp_path: Path, suffix: str) -> None:
+    rows = [{"id": 100 + i, "phrase": BODIES[i], "mood": i % 2} for i in range(ROWS)]
+    lines = ["\t".join(rows[0])] + ["\t".join(map(str, row.values())) for row in rows]
+    text = "\n".join(map(json.dumps, rows) if suffix == "jsonl" else lines)
+    data = load_data(table(tmp_path, text, suffix))
+    assert data.notes[0].startswith("texts are column 'phrase', labels are column 'mood'; not used: id")
+    assert [s.label for s in data][:2] == [0, 1]

@@ -13,6 +13,7 @@ import typer
 from heatcheck.cli.console import Json, Quiet, console, emit, note
 from heatcheck.cli.options import Output, Plugins, Preprocess
 from heatcheck.core import catalogue
+from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.spec import SpecError, split
 from heatcheck.models.catalogue import default_model
@@ -217,7 +218,7 @@ def sheet(found: Sequence[Explanation]) -> Any:
     tiles: list[list[tuple[Any, str]]] = []
     for name, row in rows.items():
         rgb = np.asarray(row[0].shown["rgb"], dtype=np.uint8)
-        drawn = [(picture(rgb, EDGE), f"{Path(name).name}: {row[0].target_name}")]
+        drawn = [(picture(rgb, EDGE), f"{printable(Path(name).name)}: {row[0].target_name}")]
         drawn += [(overlay(rgb, e.values, EDGE), e.method) for e in row]
         tiles += [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
     wide, high = EDGE + GAP, EDGE + CAPTION + GAP

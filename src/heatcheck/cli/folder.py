@@ -12,6 +12,7 @@ from heatcheck.cli.options import Output, Preprocess
 from heatcheck.core.spec import SpecError
 
 FAILED, DAMAGED = 3, 4
+_FORMULA = r"^[=+\-@\t\r]"
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
 
@@ -161,7 +162,10 @@ def _by_suffix(out: str | None) -> Format | None:
 
 
 def serialised(frame: Any, kind: Format) -> bytes:
-    """A table's bytes; what is not a number is null."""
+    """A table's bytes; what is not a number is null.
+
+    In CSV, texts that a spreadsheet would take for a formula begin with `'`; numbers stay as they are.
+    """
     import io
 
     import polars as pl
@@ -171,7 +175,10 @@ def serialised(frame: Any, kind: Format) -> bytes:
     if kind is Format.PARQUET:
         whole.write_parquet(file)
     elif kind is Format.CSV:
-        whole.write_csv(file)
+        neutral = (
+            pl.when(pl.col(pl.String).str.contains(_FORMULA)).then("'" + pl.col(pl.String)).otherwise(pl.col(pl.String))
+        )
+        whole.with_columns(neutral.name.keep()).write_csv(file)
     else:
         whole.write_json(file)
         file.write(b"\n")

@@ -4,11 +4,15 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Any
 
 TEMPORARY = ".tmp-"
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)
+"""How Python writes bytes of a file name that are no UTF-8."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -33,8 +37,25 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Readable JSON, written atomically; NaN is refused."""
-    write_atomically(path, (json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+    """Readable JSON, written atomically; NaN is refused. What UTF-8 cannot hold, of odd file names, is written as an escape."""
+    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode(errors="backslashreplace"))
+
+
+def printable(text: str) -> str:
+    r"""A name that every file and screen can hold: bytes that are no UTF-8 and control characters become `\xe9`.
+
+    >>> printable(b"caf\xe9.png".decode(errors="surrogateescape"))
+    'caf\\xe9.png'
+    """
+    return _UNPRINTABLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code in _ESCAPED_BYTES:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def sweep_temporaries(folder: Path) -> None:

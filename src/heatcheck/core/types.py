@@ -54,7 +54,7 @@ def digest_of(*parts: bytes | str) -> str:
     """SHA-256 over the parts, each with its length, as hex."""
     h = hashlib.sha256()
     for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
+        raw = part.encode(errors="surrogatepass") if isinstance(part, str) else part
         h.update(len(raw).to_bytes(8, "little"))
         h.update(raw)
     return h.hexdigest()

@@ -3,16 +3,20 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 from torch import Tensor
 
+from heatcheck.core.files import printable
 from heatcheck.core.types import HeatcheckError, Modality, PathLike, Sample, digest_of
 from heatcheck.data.labels import ClassesArg, Labels
 from heatcheck.data.references import plain
+
+_CAUSES = 3
+"""Reasons that are listed in full."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,7 @@ class Dataset(Sequence[Sample]):
         samples: the samples; no two have the same name.
         classes: class names by index, where known.
         notes: what a reader should know about how it was put together (files left aside, duplicates).
+        sorted_names: whether the classes are only the names that occur, sorted: a model may number them otherwise.
     """
 
     name: str
@@ -32,6 +37,7 @@ class Dataset(Sequence[Sample]):
     samples: tuple[Sample, ...] = field(repr=False)
     classes: tuple[str, ...] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+    sorted_names: bool = False
 
     def __post_init__(self) -> None:
         name, count = Counter(s.name for s in self.samples).most_common(1)[0] if self.samples else ("", 0)
@@ -112,18 +118,60 @@ class Listing:
         """Read the chosen samples."""
         if not self.names:
             raise HeatcheckError(f"data set {self.name!r} holds no samples{_because(self.notes)}")
-        chosen = tuple(self._sample(i) for i in choose(self.names, samples, seed))
-        notes = (*self.notes, *_duplicates(chosen))
-        return Dataset(self.name, self.modality, chosen, self.labels.classes, notes)
-
-    def _sample(self, index: int) -> Sample:
-        sample, written = self.make(index)
-        label, trouble = self.labels.read(written)
-        return replace(sample, label=label, problem=sample.problem or trouble)
+        names = distinct([printable(name) for name in self.names])
+        odd: list[tuple[str, str]] = []
+        chosen = []
+        for i in choose(self.names, samples, seed):
+            sample, written = self.make(i)
+            label, trouble = self.labels.read(written)
+            if trouble is not None:
+                odd.append((trouble, names[i]))
+            problem = None if sample.problem is None else printable(sample.problem)
+            chosen.append(replace(sample, name=names[i], label=label, problem=problem))
+        notes = (*self.notes, *_unreadable(chosen), *_unlabelled(odd, len(chosen)), *_duplicates(chosen))
+        classes = None if self.labels.classes is None else tuple(map(printable, self.labels.classes))
+        return Dataset(
+            printable(self.name),
+            self.modality,
+            tuple(chosen),
+            classes,
+            tuple(map(printable, notes)),
+            self.labels.sorted_names,
+        )
 
 
 def _because(notes: tuple[str, ...]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
+
+
+def causes(reasons: Iterable[tuple[str, str]]) -> str:
+    """The most frequent reasons with how often each occurs and the first sample that has it, from (reason, name).
+
+    >>> causes([("it is empty", "a.png"), ("it is empty", "b.png"), ("it is torn", "c.png")])
+    "2 × it is empty, such as 'a.png'; 1 × it is torn, such as 'c.png'"
+    """
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for reason, name in reasons:
+        counts[reason] += 1
+        first.setdefault(reason, name)
+    shown = [f"{n} × {reason}, such as {first[reason]!r}" for reason, n in counts.most_common(_CAUSES)]
+    more = len(counts) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more reasons"] if more > 0 else [])])
+
+
+def unreadable(samples: Iterable[Sample]) -> list[tuple[str, str]]:
+    """Why samples cannot be read, with their names; a reason does not repeat the file's path."""
+    return [(s.problem.removesuffix(f": {s.content}"), s.name) for s in samples if s.problem is not None]
+
+
+def _unreadable(samples: Sequence[Sample]) -> tuple[str, ...]:
+    found = unreadable(samples)
+    return (f"{len(found)} of {len(samples)} samples cannot be read: {causes(found)}",) if found else ()
+
+
+def _unlabelled(odd: Sequence[tuple[str, str]], n: int) -> tuple[str, ...]:
+    return (f"{len(odd)} of {n} samples count as unlabelled: {causes(odd)}",) if odd else ()
 
 
 def _duplicates(samples: Sequence[Sample]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,7 +20,6 @@ from heatcheck.data.tables import read_table
 
 _WNID = re.compile(r"n\d{8}")
 _SIDECARS = frozenset({"labels.csv", "classes.txt", *sidecars.FILES})
-_DEPTH = 8  # of nested folders; a link to a folder above ends here
 
 
 @source(
@@ -112,33 +111,53 @@ class Found:
 
 def search(root: Path) -> Found:
     """The pictures in a folder and below, without those that are references of others."""
-    pictures, others = [], []
-    for path in _walk(root, _DEPTH):
+    pictures, others, notes = [], [], []
+    files, circles = _walk(root)
+    for path in files:
         relative = PurePosixPath(path.relative_to(root).as_posix())
         if path.suffix.lower() in SUFFIXES:
             pictures.append(relative)
         elif relative.name not in _SIDECARS:
             others.append(relative)
     pictures, _ = sidecars.split(pictures)
-    if not others:
-        return Found(tuple(sorted(pictures, key=str)), ())
-    kinds = Counter(path.suffix.lower() or "no suffix" for path in others)
-    shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
-    return Found(
-        tuple(sorted(pictures, key=str)),
-        (f"{len(others)} files are left aside, not being pictures: {shown}",),
-    )
+    if others:
+        kinds = Counter(path.suffix.lower() or "no suffix" for path in others)
+        shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+        notes.append(f"{len(others)} files are left aside, not being pictures: {shown}")
+    if circles:
+        links = "1 link leads" if len(circles) == 1 else f"{len(circles)} links lead"
+        first = circles[0].relative_to(root).as_posix()
+        notes.append(f"{links} back to a folder that is read already and is not followed: {first}")
+    return Found(tuple(sorted(pictures, key=str)), tuple(notes))
 
 
-def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.name.startswith("."):
-            continue
-        if path.is_dir():
-            if depth:
-                yield from _walk(path, depth - 1)
-        elif path.is_file() or path.suffix.lower() in SUFFIXES:
-            yield path
+def _walk(root: Path) -> tuple[list[Path], list[Path]]:
+    """Every file in a folder and below, and the links that are not followed.
+
+    Each folder is entered once, whatever links lead to it; a folder's own place goes before links to it. A link to a
+    folder that holds the root is not followed either.
+    """
+    files: list[Path] = []
+    circles: list[Path] = []
+    entered = {parent.resolve() for parent in (root, *root.resolve().parents)}
+    folders: list[Path] = [root]
+    links: list[Path] = []
+    while folders or links:
+        folder = folders.pop() if folders else links.pop(0)
+        if folder != root:
+            real = folder.resolve()
+            if real in entered:
+                circles.append(folder)
+                continue
+            entered.add(real)
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith("."):
+                continue
+            if path.is_dir():
+                (links if path.is_symlink() else folders).append(path)
+            elif path.is_file() or path.suffix.lower() in SUFFIXES:
+                files.append(path)
+    return files, circles
 
 
 def _listing(root: Path, inner: Path, options: SourceOptions, labels: Labels | None) -> Listing:
@@ -180,7 +199,7 @@ def _with_subfolders(name: str, root: Path, found: Found, labels: Labels | None)
     if not groups:
         notes.append("no labels: neither class subfolders nor a labels.csv")
     if labels is None:
-        labels = Labels(tuple(groups) or None)
+        labels = Labels(tuple(groups) or None, sorted_names=bool(groups))
         notes.extend(_misleading(groups))
     return Listing(
         name=name,

@@ -122,7 +122,7 @@ def _dataset_listing(name: str, length: int, get: Callable[[int], Any], options:
             item = get(index)
             content, label = _split(item)
         except Exception as error:  # a user's code: one bad item must not cost the others
-            problem = f"item {index} cannot be read: {type(error).__name__}: {error}"
+            problem = f"the item cannot be read: {type(error).__name__}: {error}"
             return Sample(names[index], digest_of("unreadable", names[index]), None, problem=problem), None
         return _SAMPLES[modality](names[index], content, _reference(item)), label
 

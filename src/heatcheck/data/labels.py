@@ -19,10 +19,12 @@ class Labels:
     Args:
         classes: class names by index; without them a label must be an index.
         aliases: further names of classes, such as ImageNet's wnids.
+        sorted_names: whether the classes are only the names that occur, sorted.
     """
 
     classes: tuple[str, ...] | None = None
     aliases: Mapping[str, int] = field(default_factory=dict)
+    sorted_names: bool = False
 
     def read(self, written: Any) -> tuple[int | None, str | None]:
         """A class index, or None where nothing is written; and what is wrong with the label, if anything."""
@@ -62,7 +64,7 @@ class Labels:
             return cls.given(classes)
         present = [w for w in written if not is_missing(w)]
         named = [w.strip() for w in present if isinstance(w, str) and as_index(w) is None]
-        return cls(tuple(sorted(set(named)))) if 2 * len(named) > len(present) else cls()
+        return cls(tuple(sorted(set(named))), sorted_names=True) if 2 * len(named) > len(present) else cls()
 
     @classmethod
     def given(cls, classes: ClassesArg) -> "Labels":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heatcheck.core.sources import source
+from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions, numbered
 from heatcheck.data.labels import Labels, as_index, is_missing
@@ -30,6 +31,8 @@ TEXT_COLUMNS = (
 )
 LABEL_COLUMNS = ("label", "labels", "target", "class", "sentiment", "category", "polarity", "y")
 _LONGEST_CELL = 10**8
+_FEW = 10
+"""Rows of a table in which every label may occur once."""
 
 
 @dataclass(frozen=True)
@@ -175,32 +178,40 @@ def _quoted(text: str, delimiter: str, strict: bool) -> list[list[str]]:
 
 
 def _named(options: SourceOptions) -> bool:
-    return isinstance(options.text_column, str) or isinstance(options.label_column, str)
+    return any(isinstance(c, str) and not c.isdecimal() for c in (options.text_column, options.label_column))
 
 
 def _listing(path: Path, rows: Sequence[Row], options: SourceOptions) -> Listing:
+    return table_listing(path.stem, repr(str(path)), rows, options)
+
+
+def table_listing(name: str, called: str, rows: Sequence[Row], options: SourceOptions) -> Listing:
+    """The texts of a table's rows; which columns are used is noted.
+
+    Args:
+        name: the data set's name.
+        called: what messages call the table.
+        rows: its rows.
+        options: the columns that the user names, and the classes.
+    """
     columns = list(dict.fromkeys(c for row in rows for c, v in row.cells.items() if not isinstance(v, list | dict)))
-    label_column = _column(options.label_column, columns, LABEL_COLUMNS, "label_column", path)
-    text_column = _column(options.text_column, columns, TEXT_COLUMNS, "text_column", path)
-    if text_column is None:
-        text_column, label_column = _guess(columns, rows, label_column, path)
+    chosen = _choose(columns, rows, options, called)
     names = numbered(len(rows))
-    written = [row.cells.get(label_column) if label_column is not None else None for row in rows]
-    notes = () if label_column is not None else ("no labels: no column is called " + ", ".join(LABEL_COLUMNS),)
+    written = [row.cells.get(chosen.label) if chosen.label is not None else None for row in rows]
 
     def make(index: int) -> tuple[Sample, Any]:
         row = rows[index]
-        sample = text_sample(names[index], row.cells.get(text_column or ""))
+        sample = text_sample(names[index], row.cells.get(chosen.text or ""))
         sample = text_with(sample, _reference(row.cells))
         return (sample, written[index]) if row.problem is None else (_faulty(sample, row.problem), None)
 
     return Listing(
-        name=path.stem,
+        name=name,
         modality=Modality.TEXT,
         names=names,
         make=make,
         labels=Labels.of(written, options.classes),
-        notes=notes,
+        notes=chosen.notes(columns),
     )
 
 
@@ -213,33 +224,80 @@ def _faulty(sample: Sample, problem: str) -> Sample:
     return Sample(sample.name, sample.digest, sample.content, problem=problem)
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """The columns that hold texts and labels, and whether names said so or only the cells."""
+
+    text: str | None
+    label: str | None
+    guessed: bool = False
+
+    def notes(self, columns: Sequence[str]) -> tuple[str, ...]:
+        if self.text is None:
+            return ()
+        labels = "no labels" if self.label is None else f"labels are column {self.label!r}"
+        unused = [column for column in columns if column not in (self.text, self.label)]
+        rest = f"; not used: {', '.join(unused)}" if unused else ""
+        remedy = _OTHERS if self.guessed or (unused and self.label is None) else ""
+        bare = list(columns) == [str(i) for i in range(len(columns))]
+        head = "the first row is no header but a sample; " if bare else ""
+        return (f"{head}texts are column {self.text!r}, {labels}{rest}{remedy}",)
+
+
+_OTHERS = " (--text-column and --label-column, in Python text_column= and label_column=, name others)"
+
+
+def _choose(columns: Sequence[str], rows: Sequence[Row], options: SourceOptions, called: str) -> _Columns:
+    label = _column(options.label_column, columns, LABEL_COLUMNS, "label_column", called)
+    text = _column(options.text_column, columns, TEXT_COLUMNS, "text_column", called)
+    if text is None:
+        return _guess(columns, rows, label, called)
+    if text == label:
+        raise HeatcheckError(f"{called}: column {text!r} cannot hold both the texts and the labels")
+    return _Columns(text, label)
+
+
 def _column(
-    asked: str | int | None, columns: Sequence[str], usual: Iterable[str], option: str, path: Path
+    asked: str | int | None, columns: Sequence[str], usual: Iterable[str], option: str, called: str
 ) -> str | None:
     """The column a user asked for, by name or position, else the first with a usual name."""
     if asked is None:
         by_name = {column.lower(): column for column in reversed(columns)}
         return next((by_name[name] for name in usual if name in by_name), None)
-    if isinstance(asked, int) and -len(columns) <= asked < len(columns):
-        return columns[asked]
     if asked in columns:
         return str(asked)
-    raise HeatcheckError(f"{option}={asked!r}: {str(path)!r} has no such column; it has {', '.join(columns)}")
+    position = as_index(asked)
+    if position is not None and -len(columns) <= position < len(columns):
+        return columns[position]
+    near = suggest(str(asked), columns)
+    hint = near if "did you mean" in near else ""
+    raise HeatcheckError(f"{option}={asked!r}: {called} has no such column; it has {', '.join(columns)}{hint}")
 
 
-def _guess(
-    columns: Sequence[str], rows: Sequence[Row], label_column: str | None, path: Path
-) -> tuple[str | None, str | None]:
-    """The text and label column where names say nothing; of two, the one with indices is the label."""
-    left = [column for column in columns if column != label_column]
+def _guess(columns: Sequence[str], rows: Sequence[Row], label: str | None, called: str) -> _Columns:
+    """The text and label column where names say nothing; of two, the one with indices or fewer values is the label.
+
+    A column that numbers the rows is neither.
+    """
+    left = [column for column in columns if column != label and not (len(columns) > 1 and _numbers_rows(column, rows))]
     if len(left) <= 1:
-        return (left[0] if left else None), label_column
-    if len(left) == 2 and label_column is None:
+        return _Columns(left[0] if left else None, label, guessed=len(columns) > 1)
+    if len(left) == 2 and label is None:
         indices = [column for column in left if _holds_indices(column, rows)]
-        few = sorted(left, key=lambda column: len({str(row.cells.get(column)) for row in rows}))
-        label_column = indices[0] if len(indices) == 1 else few[0]
-        return next(column for column in left if column != label_column), label_column
-    raise HeatcheckError(f"{str(path)!r}: which column holds the text? Pass text_column=, one of {', '.join(columns)}")
+        counts = {column: len({str(row.cells.get(column)) for row in rows}) for column in left}
+        if len(indices) == 1 or min(counts.values()) < len(rows) or len(rows) <= _FEW:
+            label = indices[0] if len(indices) == 1 else min(left, key=counts.__getitem__)
+            return _Columns(next(column for column in left if column != label), label, guessed=True)
+    raise HeatcheckError(
+        f"{called}: which column holds the texts? Say --text-column (in Python text_column=), one of "
+        f"{', '.join(columns)}; and --label-column, if there are labels"
+    )
+
+
+def _numbers_rows(column: str, rows: Sequence[Row]) -> bool:
+    """Whether it has another integer in every row, of more rows than a table with a row per class would have."""
+    numbers = {as_index(row.cells.get(column)) for row in rows}
+    return len(rows) > _FEW and None not in numbers and len(numbers) == len(rows)
 
 
 def _holds_indices(column: str, rows: Sequence[Row]) -> bool:

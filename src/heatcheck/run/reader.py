@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from heatcheck.core import catalogue
+from heatcheck.core.files import printable
 from heatcheck.core.types import OK, HeatcheckError, Scores
 from heatcheck.run.store import At, Store, map_row, score_row
 from heatcheck.run.task import choose_target
@@ -37,7 +38,7 @@ class RunReader:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.store.folder.resolve().name
+        return printable(self.store.folder.resolve().name)
 
     # -- tables --------------------------------------------------------------------------------------------
 
