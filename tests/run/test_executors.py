@@ -63,7 +63,7 @@ def test_a_work_is_one_line_of_json_and_back(ready):
 
 def test_works_name_every_sample_once_in_at_most_eight(ready):
     setup, *_, works = ready
-    assert [ref for work in works for ref in work.samples] == [SampleRef(s.name, s.digest) for s in setup.data]
+    assert [ref for work in works for ref in work.samples] == [SampleRef(s.name, s.digest, s.label) for s in setup.data]
     assert max(len(work.samples) for work in works) <= 8
 
 
@@ -129,7 +129,7 @@ def test_a_failed_chunk_is_left(ready, monkeypatch):
 
 def test_a_sample_that_has_changed_is_refused(ready):
     setup, _, parts, works = ready
-    name, _ = works[0].samples[0]
+    name = works[0].samples[0].name
     other = replace(works[0], samples=(SampleRef(name, "0" * 64),))
     with pytest.raises(HeatcheckError, match="has changed since the run began"):
         resources_of(setup, parts).samples(other)

@@ -1,7 +1,7 @@
 """A benchmark over a grid: models × data × methods × metrics."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from heatcheck.api.result import Result
-from heatcheck.api.study import Study
+from heatcheck.api.study import Study, folder_name
 from heatcheck.core import catalogue
+from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin, plugin_module
-from heatcheck.core.types import HeatcheckError
-from heatcheck.data.base import Dataset
+from heatcheck.core.types import HeatcheckError, Modality
+from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.data.load import load_data
+from heatcheck.data.matching import match_labels
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
 from heatcheck.models.base import Model, function_facts
@@ -42,7 +44,10 @@ class Benchmark:
 
     Args:
         models: names, modules, callables or adapters; a mapping gives them labels.
-        data: a spec, a path, tensors, texts or a torch Dataset.
+        data: a spec, a path, tensors, arrays, texts, pictures, a torch Dataset or DataLoader, or an iterable of items;
+            see `load_data`.
+        text_column: where the data are a table or dicts, what holds the content, by name or position.
+        label_column: likewise, what holds the label.
         preprocess: what is done to pictures before the models see them: `imagenet`, `clip`, `inception`,
             `mean=…,std=…,size=…`, a `Preprocess`, torchvision's `weights.transforms()`, timm's `pretrained_cfg` or an
             image processor of transformers; None for what the models themselves say.
@@ -59,6 +64,8 @@ class Benchmark:
 
     models: Any = "efficientnet_lite0"
     data: Any = "images"
+    text_column: str | int | None = None
+    label_column: str | int | None = None
     preprocess: Any = None
     output: str | int | None = None
     methods: Sequence[Any] | Mapping[str, Any] | None = None
@@ -76,6 +83,8 @@ class Benchmark:
         return cls(
             models=list(study.models),
             data=study.data,
+            text_column=study.text_column,
+            label_column=study.label_column,
             preprocess=study.preprocess,
             output=study.output,
             methods=study.methods,
@@ -87,17 +96,30 @@ class Benchmark:
         )
 
     def run(
-        self, out: str | Path, *, samples: int | None = None, runtime: Runtime | None = None, **options: Any
+        self,
+        out: str | Path | None = None,
+        *,
+        samples: int | None = None,
+        runtime: Runtime | None = None,
+        **options: Any,
     ) -> Result:
         """Compute what is missing in the folder `out` and read the result back.
 
         Args:
-            out: the run's folder; an existing one is resumed.
+            out: the run's folder; an existing one is resumed. By default it is in `runs/`, named after models and data.
             samples: how many samples; all if None.
             runtime: how it is computed.
             **options: parts of the runtime by name: workers, threads, batch, budget, maps, progress; see `Runtime`.
+
+        Raises:
+            HeatcheckError: no sample can be read.
+            NothingScoredError: every cell has failed.
         """
-        return Result(execute(self.setup(samples), out, Runtime.of(runtime, **options)))
+        setup = self.setup(samples)
+        folder = out or Path("runs", folder_name(setup.models, setup.data.name))
+        result = Result(execute(setup, folder, Runtime.of(runtime, **options)))
+        demand_scores(result)
+        return result
 
     def plan(
         self,
@@ -119,11 +141,8 @@ class Benchmark:
         methods = label_components("method", profile.methods if self.methods is None else self.methods, self.profile)
         metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
         models = label_models(self.models)
-        data_key = f"data {samples}"
         chosen_by = self.seed if samples else None
-        if data_key not in self._loaded:
-            self._loaded[data_key] = load_data(self.data, samples=samples, seed=chosen_by)
-        data: Dataset = self._loaded[data_key]
+        data = self._data(samples, chosen_by)
         target = self._target(profile.target)
         written = target.written if isinstance(target, Number) else target
         preprocess = as_preprocess(self.preprocess)
@@ -131,9 +150,10 @@ class Benchmark:
         for label, spec in models.items():
             if keys[label] not in self._loaded:
                 self._loaded[keys[label]] = self._model(label, spec, data, target)
+        data = match_labels(data, {label: self._loaded[key].classes for label, key in keys.items()})
         record = {
             "models": {label: spec if isinstance(spec, str) else type(spec).__name__ for label, spec in models.items()},
-            "data": self.data if isinstance(self.data, str) else data.name,
+            "data": printable(self.data) if isinstance(self.data, str) else data.name,
             **({"preprocess": str(preprocess)} if preprocess else {}),
             **({"output": self.output} if self.output is not None else {}),
             "samples": samples,
@@ -159,12 +179,39 @@ class Benchmark:
                 preprocess=preprocess.record() if preprocess else None,
                 output=self.output,
                 data=str(self.data) if isinstance(self.data, str | Path) else "",
+                text_column=self.text_column,
+                label_column=self.label_column,
                 samples=samples,
                 seed=chosen_by,
                 plugins=tuple(self.plugins),
                 portable=portable and all(known_elsewhere(c, self.plugins) for c in components),
             ),
         )
+
+    def _data(self, samples: int | None, seed: int | None) -> Dataset:
+        """The samples, read once.
+
+        Raises:
+            HeatcheckError: none of them can be read.
+        """
+        key = f"data {samples}"
+        if key not in self._loaded:
+            if isinstance(self.data, Iterator) and any(known.startswith("data ") for known in self._loaded):
+                raise HeatcheckError(
+                    f"samples={samples}: the {type(self.data).__name__} was read before, for another number of samples, "
+                    "and can be read only once; make a list of it"
+                )
+            loaded = load_data(
+                self.data,
+                samples=samples,
+                seed=seed,
+                text_column=self.text_column,
+                label_column=self.label_column,
+            )
+            demand_samples(loaded)
+            self._loaded[key] = loaded
+        data: Dataset = self._loaded[key]
+        return data
 
     def _target(self, usual: str) -> str | int | Number:
         """The class to explain, or the number that is made of the output."""
@@ -193,6 +240,42 @@ class Benchmark:
                 f"{SAY_IT}"
             )
         return model
+
+
+class NothingScoredError(HeatcheckError):
+    """Every cell of a run has failed.
+
+    Args:
+        message: why.
+        result: the run, all the same.
+    """
+
+    def __init__(self, message: str, result: Result) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+def demand_scores(result: Result) -> None:
+    """Refuse a run of which every cell failed, or failed or was skipped."""
+    scores = result.scores()
+    cells = list(zip(scores["status"], scores["sample"], strict=True))
+    failed = [(status.removeprefix("failed: "), sample) for status, sample in cells if status.startswith("failed")]
+    if failed and all(status.startswith(("failed", "skipped")) for status, _ in cells):
+        raise NothingScoredError(
+            f"nothing could be scored, {len(failed)} of {len(cells)} cells failed: {causes(failed)}", result
+        )
+
+
+def demand_samples(data: Dataset) -> None:
+    """Refuse data of which nothing can be read."""
+    if len(data) and all(sample.problem for sample in data):
+        advice = {
+            Modality.IMAGE: "check the path, and that its files are whole pictures of a common format",
+            Modality.TEXT: "check the file, and which column holds the texts: --text-column, in Python text_column=",
+        }[data.modality]
+        none = "the only sample" if len(data) == 1 else f"none of the {len(data)} samples"
+        can = "cannot" if len(data) == 1 else "can"
+        raise HeatcheckError(f"{none} of {data.name!r} {can} be read: {causes(unreadable(data))}; {advice}")
 
 
 def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:

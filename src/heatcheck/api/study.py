@@ -96,6 +96,8 @@ class Study(BaseModel):
     Args:
         models: model specs, such as `timm:resnet50`.
         data: a data spec, such as `folder:val`.
+        text_column: the table's column with the text, by name or position; found by its usual names if None.
+        label_column: the table's column with the label, likewise.
         methods: method specs.
         metrics: metric specs.
         profile: where parameters, methods and metrics that are not written come from.
@@ -115,6 +117,8 @@ class Study(BaseModel):
 
     models: Annotated[tuple[Annotated[str, BeforeValidator(_home)], ...], BeforeValidator(_some)] = setting("identity")
     data: Annotated[str, BeforeValidator(_home)] = setting("identity")
+    text_column: str | int | None = setting("identity", default=None)
+    label_column: str | int | None = setting("identity", default=None)
     preprocess: Annotated[str, BeforeValidator(_preprocess)] | None = setting("identity", default=None)
     output: str | int | None = setting("identity", default=None)
     methods: Components = setting("identity")
@@ -226,6 +230,11 @@ class Study(BaseModel):
                     yield (f"{kind}s", i, *path), what
 
 
+def folder_name(models: Iterable[str], data: str) -> str:
+    """A folder's name for models and data."""
+    return re.sub(r"[^\w.]+", "-", f"{'-'.join(models)}-{data}").strip("-.")[:80]
+
+
 def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
     known = {id: source for id, source in sources().items() if source.has_spec}
     before, place, _ = split_spec(data)
@@ -267,7 +276,7 @@ def _message(item: ErrorDetails) -> str:
 def _option(keys: Keys) -> str:
     """A setting as the command line calls it."""
     names = [key for key in keys if isinstance(key, str) and key != "runtime"]
-    return f"--{names[0].removesuffix('s') if names[0] == 'plugins' else names[0]}: " if names else ""
+    return f"--{names[0].removesuffix('s') if names[0] == 'plugins' else names[0].replace('_', '-')}: " if names else ""
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

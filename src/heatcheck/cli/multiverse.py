@@ -90,7 +90,8 @@ def multiverse(
         from heatcheck.api.multiverse import Multiverse, over
 
         bench, made = over(Benchmark.from_study(wanted), metric, factors or None, wanted.samples)
-        found = bench.plan(samples=wanted.samples, out=folder, runtime=runtime, calibrate=plan)
+        unsaid = runtime if plan else Runtime.of(runtime, progress="none")
+        found = bench.plan(samples=wanted.samples, out=folder, runtime=unsaid, calibrate=plan)
         if plan:
             _tell_plan(made, found, json)
             return

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +37,12 @@ _OPTIONS: dict[str, Any] = {
         list[str] | None, typer.Option("--models", "-m", help="Models, such as timm:resnet50; commas or repeated.")
     ],
     "data": Annotated[str | None, typer.Option("--data", "-d", help="Data, such as folder:val or csv:reviews.csv.")],
+    "text_column": Annotated[
+        str | None, typer.Option("--text-column", help="A table's column with the texts; usual names are found.")
+    ],
+    "label_column": Annotated[
+        str | None, typer.Option("--label-column", help="A table's column with the labels; usual names are found.")
+    ],
     "preprocess": Preprocess,
     "output": Output,
     "methods": Annotated[
@@ -114,7 +119,7 @@ def _optional(name: str, kind: Any) -> inspect.Parameter:
 
 def study_of(path: Path | None, **options: Any) -> "Study":
     """The study that a command line means; options beat the file, the file beats the embedded default."""
-    from heatcheck.api.study import Study
+    from heatcheck.api.study import Study, folder_name
 
     given = {name: value for name, value in options.items() if value is not None}
     for name in {"models", "methods", "metrics"} & given.keys():
@@ -124,10 +129,6 @@ def study_of(path: Path | None, **options: Any) -> "Study":
         return study if study.out else study.model_copy(update={"out": Path("runs", path.stem)})
     if given.keys() & EMBEDDED.keys():
         study = Study.of(**{**EMBEDDED, **given})
-        return study if study.out else study.model_copy(update={"out": Path("runs", _slug(study))})
+        folder = study.out or Path("runs", folder_name(study.models, study.data))
+        return study.model_copy(update={"out": folder})
     return Study.of(**{**EMBEDDED, "profile": "quick", "out": "runs/default", **given})
-
-
-def _slug(study: "Study") -> str:
-    """A folder's name for models and data."""
-    return re.sub(r"[^\w.]+", "-", f"{'-'.join(study.models)}-{study.data}").strip("-.")[:80]

@@ -44,12 +44,16 @@ def run(
     wanted = options.study()
     folder = wanted.out or Path("runs/default")
     with resumable(folder):
-        from heatcheck.api.benchmark import Benchmark
+        from heatcheck.api.benchmark import Benchmark, NothingScoredError
         from heatcheck.run.runtime import Runtime
 
         note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
         runtime = Runtime.of(wanted.runtime, progress="none" if quiet else "auto")
-        result = Benchmark.from_study(wanted).run(folder, samples=wanted.samples, runtime=runtime)
+        nothing = None
+        try:
+            result = Benchmark.from_study(wanted).run(folder, samples=wanted.samples, runtime=runtime)
+        except NothingScoredError as problem:
+            result, nothing = problem.result, str(problem)
         page = result.report(report.expanduser() if report else folder / "report.html")
     failed = result.failed
     if json:
@@ -62,7 +66,9 @@ def run(
         have = "1 cell has" if failed == 1 else f"{failed} cells have"
         note(f"{have} no score because something failed; `heatcheck export {folder}` shows why")
     reasons = reasons_unranked(result)
-    if reasons:
+    if nothing:
+        complain(nothing)
+    elif reasons:
         complain(f"Nothing could be ranked: {'; '.join(reasons)}")
     if failed or reasons:
         raise typer.Exit(FAILED)

@@ -1,8 +1,7 @@
-"""Samples that are already in memory: tensors, lists, torch data sets."""
+"""Samples that are already in memory, one by one: what an item's content and label are, and what a batch holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from heatcheck.core.sources import source
-from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of, digest_of_tensor
-from heatcheck.data.base import Listing, SourceOptions, distinct, numbered
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of_tensor
+from heatcheck.data.base import SourceOptions
 from heatcheck.data.images import SUFFIXES, picture_sample
-from heatcheck.data.labels import Labels
 from heatcheck.data.references import KINDS, picture_with, text_with
 from heatcheck.data.tables import LABEL_COLUMNS, TEXT_COLUMNS
 from heatcheck.data.texts import text_sample
 
-_CONTENT_KEYS = (
+CONTENT_KEYS = (
     "image",
     "img",
     "picture",
@@ -31,149 +29,154 @@ _CONTENT_KEYS = (
     "input_ids",
     *TEXT_COLUMNS,
 )
-_LABEL_KEYS = (*LABEL_COLUMNS, "fine_label", "coarse_label")
-_NAMES = {Modality.IMAGE: "pictures", Modality.TEXT: "texts"}
-"""What a list of samples is called."""
+LABEL_KEYS = (*LABEL_COLUMNS, "fine_label", "coarse_label")
+_TOKENS = ("input_ids", "attention_mask", "token_type_ids")
+_INTEGERS = (torch.int64, torch.int32, torch.int16)
 
 
-@source(
-    "tensor",
-    form="a torch Tensor, or (tensor, labels)",
-    modality="image or text",
-    about="inputs that are ready for the model: floats [n, c, h, w] or token ids [n, t]",
-    group="objects",
-    position=1,
-)
-def tensors(spec: Any, options: SourceOptions) -> Listing:
-    """Inputs that are ready for the model: a batch, or a batch and its labels."""
-    batch, labels = spec if isinstance(spec, tuple) else (spec, None)
-    if batch.ndim < 2 or _modality_of_tensor(batch[0] if len(batch) else batch.new_zeros(batch.shape[1:])) is None:
-        raise HeatcheckError(
-            f"a tensor of {batch.dtype} {list(batch.shape)} is not a batch of inputs: "
-            "give floats [n, c, h, w] (pictures) or integers [n, t] (token ids)"
-        )
-    if labels is not None and len(labels) != len(batch):
-        raise HeatcheckError(f"{len(labels)} labels were given for {len(batch)} inputs")
-    written = [None] * len(batch) if labels is None else list(labels)
-    return _listing("tensors", list(zip(batch, written, strict=True)), options)
+def split(item: Any, options: SourceOptions) -> tuple[Any, Any]:
+    """An item's content and label, None if it has none.
 
-
-@source(
-    "sequence",
-    form="a list of texts, paths, pictures or (item, label) pairs",
-    modality="image or text",
-    about="samples held in memory; dicts may carry masks, boxes, parts or spans",
-    group="objects",
-    position=1,
-)
-def sequence(spec: Any, options: SourceOptions) -> Listing:
-    """A list of texts, paths, PIL images, arrays or tensors, or of pairs of such a thing and its label.
-
-    Items may also be dicts, such as `{"image": …, "label": …, "boxes": …}`: these can carry references.
+    Raises:
+        HeatcheckError: the item is a dict without a known key, or holds several inputs.
     """
-    return _listing("", list(spec), options)
-
-
-def _listing(name: str, items: Sequence[Any], options: SourceOptions) -> Listing:
-    pairs = [_split(item) for item in items]
-    contents = [content for content, _ in pairs]
-    as_paths = _are_picture_paths(contents)
-    modality = _common_modality(contents, as_paths)
-    names = numbered(len(items))
-    if as_paths or (contents and all(isinstance(c, Path) for c in contents)):
-        names = distinct([str(content) for content in contents])
-    return Listing(
-        name=name or _NAMES[modality],
-        modality=modality,
-        names=names,
-        make=lambda i: (_SAMPLES[modality](names[i], contents[i], _reference(items[i])), pairs[i][1]),
-        labels=Labels.of((label for _, label in pairs), options.classes),
-    )
-
-
-@source(
-    "torch",
-    form="a torch Dataset",
-    modality="image or text",
-    about="items (picture | tensor | text, label), or dicts with such entries",
-    group="objects",
-    position=1,
-)
-def torch_dataset(spec: Any, options: SourceOptions) -> Listing:
-    """A torch Dataset, or anything with items; one that cannot be read becomes a sample with a problem.
-
-    Without a length, it gives its first items.
-    """
-    if not hasattr(spec, "__len__"):
-        items = list(islice(spec, options.samples))
-        return _dataset_listing(type(spec).__name__, len(items), items.__getitem__, options)
-    given = getattr(spec, "classes", None)
-    if options.classes is None and isinstance(given, list | tuple):
-        options = SourceOptions(classes=[str(c) for c in given])
-    return _dataset_listing(type(spec).__name__, len(spec), spec.__getitem__, options)
-
-
-def _dataset_listing(name: str, length: int, get: Callable[[int], Any], options: SourceOptions) -> Listing:
-    names = numbered(length)
-    modality = _first_modality(length, get)
-
-    def make(index: int) -> tuple[Sample, Any]:
-        try:
-            item = get(index)
-            content, label = _split(item)
-        except Exception as error:  # a user's code: one bad item must not cost the others
-            problem = f"the item cannot be read: {type(error).__name__}: {error}"
-            return Sample(names[index], digest_of("unreadable", names[index]), None, problem=problem), None
-        return _SAMPLES[modality](names[index], content, _reference(item)), label
-
-    return Listing(name=name, modality=modality, names=names, make=make, labels=Labels.given(options.classes))
-
-
-def _first_modality(length: int, get: Callable[[int], Any]) -> Modality:
-    """The modality of the first item that has one."""
-    for index in range(length):
-        try:
-            found = _modality(_split(get(index))[0])
-        except Exception:  # noqa: S112 (reported when the item is made)
-            continue
-        if found is not None:
-            return found
-    raise HeatcheckError(
-        f"none of the data set's {length} items is a text, a picture or a tensor that is ready for a model; "
-        f"items are (content, label), or dicts with one of {', '.join(_CONTENT_KEYS)}"
-    )
-
-
-def _split(item: Any) -> tuple[Any, Any]:
-    """An item's content and label, None if it has none."""
     if isinstance(item, Mapping):
-        content = next((item[key] for key in _CONTENT_KEYS if key in item), None)
-        return content, next((item[key] for key in _LABEL_KEYS if key in item), None)
+        content, label = keys_of(item, options)
+        found = _tokens(item) if content == "input_ids" else item[content]
+        return _content(found), None if label is None else item[label]
     if isinstance(item, tuple | list) and item:
-        return item[0], item[1] if len(item) > 1 else None
-    return item, None
+        if len(item) > 1 and not _may_be_label(item[1]):
+            raise HeatcheckError(
+                f"items have {len(item)} parts, {', '.join(_kind(part) for part in item)}: one input and its label are "
+                "understood; for a model of several inputs, give one and fix the others in a function around the model, "
+                'for what a map should show, give dicts such as {"image": …, "label": …, "mask": …}'
+            )
+        return _content(item[0]), item[1] if len(item) > 1 else None
+    return _content(item), None
 
 
-def _reference(item: Any) -> dict[str, Any]:
+def keys_of(item: Mapping[str, Any], options: SourceOptions) -> tuple[str, str | None]:
+    """The keys of a dict's content and label: those that a user names, else the usual ones.
+
+    Raises:
+        HeatcheckError: there is no such key, or the dict holds a picture and tokens.
+    """
+    keys = [str(key) for key in item]
+    content = _asked(options.text_column, "text_column", keys) or next((k for k in CONTENT_KEYS if k in item), None)
+    label = _asked(options.label_column, "label_column", keys) or next((k for k in LABEL_KEYS if k in item), None)
+    if content is None:
+        raise HeatcheckError(
+            f"items are dicts with {', '.join(keys) or 'nothing'}: which holds the text or picture? Pass text_column=, or "
+            f"call it {', '.join(CONTENT_KEYS[:3])}, {TEXT_COLUMNS[0]} …"
+        )
+    if "pixel_values" in item and "input_ids" in item and options.text_column is None:
+        raise HeatcheckError(
+            "items hold several inputs, pixel_values and input_ids: one is explained at a time; name it with text_column= "
+            "and fix the other in a function around the model"
+        )
+    return content, label
+
+
+def _asked(key: str | int | None, option: str, keys: Sequence[str]) -> str | None:
+    if key is None or key in keys:
+        return None if key is None else str(key)
+    near = suggest(str(key), keys)
+    hint = near if "did you mean" in near else ""
+    raise HeatcheckError(f"{option}={key!r}: items have no such key; they have {', '.join(keys)}{hint}")
+
+
+def key_notes(item: Any, options: SourceOptions) -> tuple[str, ...]:
+    """Which keys of dicts are used, and which are not."""
+    if not isinstance(item, Mapping):
+        return ()
+    content, label = keys_of(item, options)
+    used = {content, label, *KINDS, *(_TOKENS if content == "input_ids" else ())}
+    unused = [str(key) for key in item if key not in used]
+    labels = "no labels" if label is None else f"labels are {label!r}"
+    return (f"contents are {content!r}, {labels}{'; not used: ' if unused else ''}{', '.join(unused)}",)
+
+
+def unbatched(item: Any, options: SourceOptions) -> list[Any]:
+    """The items of a batch; an item that is no batch by itself."""
+    if isinstance(item, Mapping):
+        n = _batch_size(item[keys_of(item, options)[0]])
+        return [item] if n is None else [{k: _row(v, i, n) for k, v in item.items()} for i in range(n)]
+    if isinstance(item, tuple | list) and item:
+        n = _batch_size(item[0])
+        return [item] if n is None else [tuple(_row(part, i, n) for part in item) for i in range(n)]
+    n = _batch_size(item)
+    return [item] if n is None else [item[i] for i in range(n)]
+
+
+def _batch_size(content: Any) -> int | None:
+    """How many inputs a content holds; None if it is one by itself."""
+    if isinstance(content, Tensor | np.ndarray):
+        batch = content.ndim == 4 or (content.ndim == 2 and _is_integral(content))
+        return len(content) if batch else None
+    if isinstance(content, list | tuple) and content:
+        return len(content) if not isinstance(content[0], int | float | np.number) else None
+    return None
+
+
+def _row(part: Any, index: int, n: int) -> Any:
+    sized = hasattr(part, "__len__") and not isinstance(part, str | bytes | Mapping) and getattr(part, "ndim", 1) > 0
+    return part[index] if sized and len(part) == n else part
+
+
+def _is_integral(values: Tensor | np.ndarray) -> bool:
+    return values.dtype in _INTEGERS if isinstance(values, Tensor) else values.dtype.kind == "i"
+
+
+def _tokens(item: Mapping[str, Any]) -> Any:
+    """Token ids without padding, where a mask says which they are."""
+    ids, mask, kinds = (_content(item.get(key)) for key in _TOKENS)
+    if isinstance(kinds, Tensor) and kinds.any():
+        raise HeatcheckError(
+            "items are pairs of texts (token_type_ids are not all 0): give one text, and fix the other in a function "
+            "around the model"
+        )
+    whole = isinstance(ids, Tensor) and isinstance(mask, Tensor) and ids.shape == mask.shape
+    return ids[mask.bool()] if whole else ids
+
+
+def _content(value: Any) -> Any:
+    """A content in one of the forms that samples are made of."""
+    if isinstance(value, list) and value and all(isinstance(v, int) and not isinstance(v, bool) for v in value):
+        return torch.tensor(value)
+    if isinstance(value, np.ndarray):
+        ready = value.ndim == 3 and value.dtype.kind == "f" and value.shape[0] in (1, 3)
+        tokens = value.ndim == 1 and value.dtype.kind == "i"
+        return torch.from_numpy(np.ascontiguousarray(value)) if ready or tokens else value
+    if isinstance(value, Tensor) and value.dtype == torch.uint8:
+        last = value.movedim(0, -1) if value.ndim == 3 and value.shape[0] in (1, 3, 4) else value
+        return last.contiguous().numpy()
+    return str(value) if isinstance(value, np.str_) else value
+
+
+def _may_be_label(part: Any) -> bool:
+    if isinstance(part, Tensor | np.ndarray):
+        return part.ndim < 2
+    return not isinstance(part, Mapping | Image.Image | Path | bytes)
+
+
+def _kind(part: Any) -> str:
+    if isinstance(part, Tensor | np.ndarray):
+        return f"{type(part).__name__} {list(part.shape)}"
+    return f"dict with {', '.join(map(str, part))}" if isinstance(part, Mapping) else type(part).__name__
+
+
+def reference_of(item: Any) -> dict[str, Any]:
     """What an item's map should show, if it is a dict that says so."""
     return {kind: item[kind] for kind in KINDS if kind in item} if isinstance(item, Mapping) else {}
 
 
-def _are_picture_paths(contents: Sequence[Any]) -> bool:
+def are_picture_paths(contents: Sequence[Any]) -> bool:
+    """Whether these texts are paths of pictures."""
     return bool(contents) and all(isinstance(c, str) and Path(c).suffix.lower() in SUFFIXES for c in contents)
 
 
-def _common_modality(contents: Sequence[Any], as_paths: bool) -> Modality:
-    if as_paths or not contents:
-        return Modality.IMAGE
-    found = next((m for m in map(_modality, contents) if m is not None), None)
-    if found is None:
-        kinds = ", ".join(sorted({type(c).__name__ for c in contents}))
-        raise HeatcheckError(f"a list of {kinds} holds no texts, paths, pictures or model-ready tensors")
-    return found
-
-
-def _modality(content: Any) -> Modality | None:
+def modality_of(content: Any) -> Modality | None:
+    """What kind of classifier reads a content; None if none does."""
     if isinstance(content, str):
         return Modality.TEXT
     if isinstance(content, Path | Image.Image | np.ndarray | bytes):
@@ -184,8 +187,12 @@ def _modality(content: Any) -> Modality | None:
 def _modality_of_tensor(tensor: Tensor) -> Modality | None:
     if tensor.ndim == 3 and tensor.is_floating_point():
         return Modality.IMAGE
-    integral = tensor.dtype in (torch.int64, torch.int32, torch.int16)
-    return Modality.TEXT if tensor.ndim == 1 and integral else None
+    return Modality.TEXT if tensor.ndim == 1 and tensor.dtype in _INTEGERS else None
+
+
+def sample_of(modality: Modality, name: str, content: Any, reference: Mapping[str, Any]) -> Sample:
+    """A sample of a content and its references."""
+    return _SAMPLES[modality](name, content, reference)
 
 
 def _image(name: str, content: Any, reference: Mapping[str, Any]) -> Sample:

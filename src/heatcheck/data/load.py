@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from torch import Tensor
 
 from heatcheck.core.spec import suggest
@@ -34,14 +36,14 @@ def load_data(
 
     Args:
         spec: a source that `heatcheck list data` shows, such as `images`, `folder:PATH` or `csv:FILE`; a path; a batch
-            of inputs or (inputs, labels); a list of texts, paths, pictures or (item, label) pairs; a torch Dataset; or
-            a data set.
+            of inputs or (inputs, labels); a list of texts, paths, pictures or (item, label) pairs; a torch Dataset or
+            DataLoader; a data set of Hugging Face; a data frame; an iterable of items; or a data set.
         samples: how many to use; all if None. Nothing else is read.
         seed: which ones, at random; the first ones if None.
         labels: labels to use instead: in order, by sample name, or a CSV file with columns file and label.
         classes: class names by index: a list, a file with one per line, or `imagenet`.
-        text_column: the table's column with the text, by name or position.
-        label_column: the table's column with the label.
+        text_column: the table's column with the text, by name or position; of dicts, the key of the content.
+        label_column: the table's column with the label; of dicts, the key of the label.
 
     Raises:
         HeatcheckError: the spec means nothing, or there are no samples.
@@ -89,14 +91,27 @@ def _call(id: str, place: tuple[Any, ...], options: SourceOptions) -> Listing:
 
 
 def _from_object(spec: Any, options: SourceOptions) -> Listing:
-    pair = isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], Tensor)
-    if isinstance(spec, Tensor) or pair:
+    pair = isinstance(spec, tuple) and len(spec) == 2
+    if isinstance(spec, Tensor | np.ndarray) or (pair and isinstance(spec[0], Tensor | np.ndarray)):
         return _call("tensor", (spec,), options)
+    if isinstance(spec, Image.Image):
+        return _call("sequence", ([spec],), options)
+    if pair and _are_columns(*spec):
+        return _call("sequence", (list(zip(*spec, strict=True)),), options)
     if isinstance(spec, list | tuple):
         return _call("sequence", (spec,), options)
-    if not isinstance(spec, Mapping) and (hasattr(spec, "__getitem__") or hasattr(spec, "__iter__")):
+    if hasattr(spec, "__getitem__") or hasattr(spec, "__iter__"):
         return _call("torch", (spec,), options)
     raise HeatcheckError(f"data={spec!r} is a {type(spec).__name__}, which is no data source; {_accepted()}")
+
+
+def _are_columns(contents: Any, labels: Any) -> bool:
+    """Whether a pair is a list of contents and as many labels, and not two items with a label each."""
+    if not isinstance(contents, list | tuple) or not isinstance(labels, list | tuple | Tensor | np.ndarray):
+        return False
+    if len(contents) != len(labels) or len({type(content) for content in contents}) != 1:
+        return False
+    return len(contents) != 2 or not all(isinstance(label, str) for label in labels)
 
 
 def _guess(path: Path) -> str:

@@ -282,7 +282,7 @@ class Metric(Component, ABC):
                 if kind not in reference
             ]
             if self.needs_label and label < 0:
-                lacks.append(f"{self.id} needs a label, and this sample has none")
+                lacks.append(f"{self.id} needs a label that is a class of the model, and this sample has none")
             reasons.append(lacks[0] if lacks else None)
         return reasons
 

@@ -1,6 +1,6 @@
 """The models, samples and components that works name, each loaded once per process."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heatcheck.core import catalogue
@@ -55,14 +55,22 @@ class Resources:
         """
         if self.data is None:
             sources = work.sources
-            self.data = load_data(sources.data, samples=sources.samples, seed=sources.seed)
+            self.data = load_data(
+                sources.data,
+                samples=sources.samples,
+                seed=sources.seed,
+                text_column=sources.text_column,
+                label_column=sources.label_column,
+            )
         if not self._by_name:
             self._by_name = {sample.name: sample for sample in self.data}
-        found = [self._by_name.get(name) for name, _ in work.samples]
-        for (name, content), sample in zip(work.samples, found, strict=True):
-            if sample is None or sample.digest != content:
-                raise HeatcheckError(f"sample {name!r} of {self.data.name!r} has changed since the run began")
-        return [sample for sample in found if sample is not None]
+        found = []
+        for ref in work.samples:
+            sample = self._by_name.get(ref.name)
+            if sample is None or sample.digest != ref.digest:
+                raise HeatcheckError(f"sample {ref.name!r} of {self.data.name!r} has changed since the run began")
+            found.append(replace(sample, label=ref.label))
+        return found
 
     def _model(self, work: Work) -> Model:
         if work.model not in self.models:

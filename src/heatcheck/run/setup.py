@@ -9,7 +9,7 @@ from typing import Any
 from heatcheck.core import progress
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
-from heatcheck.data.base import Dataset
+from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.metrics.base import circular
 from heatcheck.models.base import Model
 from heatcheck.probe.asks import Shape
@@ -75,7 +75,7 @@ class Part:
         return Work(
             model=self.label,
             identity=grid.model.identity,
-            samples=tuple(SampleRef(s.name, s.digest) for s in samples),
+            samples=tuple(SampleRef(s.name, s.digest, s.label) for s in samples),
             methods=tuple(m.ref for m in grid.methods),
             metrics=tuple(m.ref for m in grid.metrics),
             target=grid.target,
@@ -99,8 +99,10 @@ def resources_of(setup: Setup, parts: Sequence[Part]) -> Resources:
 
 def prepare(setup: Setup, runtime: Runtime, store: Store | None) -> list[Part]:
     """Resolve components for every model and fix the numerics before anything is computed; say what was chosen."""
-    parts = [prepare_model(label, setup, runtime, store) for label in setup.models]
     shown = progress.choose(runtime.progress)
+    for note in setup.data.notes:
+        shown.note(f"{setup.data.name}: {note}")
+    parts = [prepare_model(label, setup, runtime, store) for label in setup.models]
     for note in (note for part in parts for note in part.grid.model.notes):
         shown.note(note)
     return parts
@@ -115,13 +117,15 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
             f"{setup.data.modality}s"
         )
     tried = list(itertools.islice(readable(model, setup.data), TRIED))
+    if not tried:
+        raise HeatcheckError(nothing_read(label, model, setup.data))
     refuse_misbehaviour(label, model, tried)
     meet(model, tried)
     methods, no_method = resolve_components(setup.methods, model)
-    refused = {m.label: reason for m in methods if tried and (reason := reason_against(m.component, model, tried))}
+    refused = {m.label: reason for m in methods if (reason := reason_against(m.component, model, tried))}
     metrics, no_metric = resolve_components(setup.metrics, model)
     shared, alone = compares_models(metrics, setup)
-    x = tried[0] if tried else None
+    x = tried[0]
     grid = ModelGrid(
         model=model,
         numerics=fixed_numerics(model, x, runtime, store),
@@ -132,7 +136,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         maps=runtime.maps,
         gallery=frozenset([s.digest for s in setup.data if not s.problem][:GALLERY]),
     )
-    pairs = [] if x is None else find_circular(grid, Shape(model.domain, x, model))
+    pairs = find_circular(grid, Shape(model.domain, x, model))
     return Part(label, grid, shared, {**no_method, **refused, **no_metric, **alone}, pairs)
 
 
@@ -159,6 +163,18 @@ def meet(model: Model, inputs: Sequence[Inputs]) -> None:
             return
 
 
+def nothing_read(label: str, model: Model, data: Dataset) -> str:
+    """Why a model can read none of the samples."""
+    reasons = unreadable(data)
+    for sample in (s for s in data if s.problem is None):
+        try:
+            model.encode(sample)
+        except Exception as problem:
+            kind = "" if isinstance(problem, HeatcheckError) else f"{type(problem).__name__}: "
+            reasons.append((f"{kind}{problem}", sample.name))
+    return f"model {label!r} can read none of the {len(data)} samples of {data.name!r}: {causes(reasons)}"
+
+
 def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[Labelled, ...], dict[str, str]]:
     """The metrics that compare models, filed under the set of models; or why there is nothing to compare."""
     everyone = sorted(m.identity for m in setup.models.values())
@@ -169,13 +185,13 @@ def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[La
     return tuple(replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in found), {}
 
 
-def fixed_numerics(model: Model, x: Inputs | None, runtime: Runtime, store: Store | None) -> Numerics:
+def fixed_numerics(model: Model, x: Inputs, runtime: Runtime, store: Store | None) -> Numerics:
     """The run's numerics for a model: as written down, else measured now."""
     known = (store.read("numerics.json") or {}) if store is not None else {}
     if model.identity in known:
         return Numerics(**{**known[model.identity], **machine(), "threads": runtime.threads})
-    if runtime.batch is not None or x is None:
-        size = runtime.batch or 1
+    if runtime.batch is not None:
+        size = runtime.batch
         channels_last = bool(getattr(model, "channels_last", False))
         return Numerics(forward=size, backward=size, threads=runtime.threads, channels_last=channels_last, **machine())
     return measure(model, x, threads=runtime.threads)

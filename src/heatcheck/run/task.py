@@ -179,7 +179,7 @@ def run_group(
     batch = Batch(
         x=x.take(rows),
         target=torch.tensor([r["target"] for r in records]),
-        label=torch.tensor([-1 if r["label"] is None else r["label"] for r in records]),
+        label=torch.tensor([known_label(r, logits.shape[1]) for r in records]),
         streams=Streams(grid.seed, tuple(r["digest"] for r in records)),
         references=tuple(members[i].reference for i in usable),
     )
@@ -213,12 +213,18 @@ def target_problem(record: Mapping[str, Any], grid: ModelGrid, logits: Tensor) -
     if record["target"] is None and grid.target == "top2":
         return "failed: target='top2', but the model gives one number per input"
     if record["target"] is None:
-        return f"failed: target={grid.target!r}, but the sample has no label"
+        return f"skipped: target={grid.target!r}, but the sample has no label"
     if not 0 <= record["target"] < len(logits):
+        if grid.target == "label":
+            return f"skipped: target='label', but label {record['label']} is not a class of a model with {len(logits)}"
         return f"failed: target {record['target']} is not a class of a model with {len(logits)}"
-    if record["label"] is not None and len(logits) > 1 and not 0 <= record["label"] < len(logits):
-        return f"failed: label {record['label']} is not a class of a model with {len(logits)}"
     return None
+
+
+def known_label(record: Mapping[str, Any], classes: int) -> int:
+    """The sample's label; -1 if it has none, or one that is no class of the model."""
+    label = -1 if record["label"] is None else int(record["label"])
+    return label if label < classes else -1
 
 
 def stored_map(

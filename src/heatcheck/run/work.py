@@ -16,10 +16,11 @@ class ComponentRef(NamedTuple):
 
 
 class SampleRef(NamedTuple):
-    """A sample by its name in the data set and the digest of its content."""
+    """A sample by its name in the data set, the digest of its content, and its label as the run numbers classes."""
 
     name: str
     digest: str
+    label: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Sources:
         preprocess: what is done to pictures, as plain data; None for what the models say.
         output: which part of the models' output is taken; None for what it says itself.
         data: the data set's spec.
+        text_column: the table's column with the text.
+        label_column: the table's column with the label.
         samples: how many of its samples; all if None.
         seed: by which they are chosen.
         plugins: Python files that declare components.
@@ -41,6 +44,8 @@ class Sources:
     preprocess: dict[str, Any] | None = None
     output: str | int | None = None
     data: str = ""
+    text_column: str | int | None = None
+    label_column: str | int | None = None
     samples: int | None = None
     seed: int | None = None
     plugins: tuple[str, ...] = ()
