@@ -155,7 +155,7 @@ def causes(reasons: Iterable[tuple[str, str]]) -> str:
     for reason, name in reasons:
         counts[reason] += 1
         first.setdefault(reason, name)
-    shown = [f"{n} × {reason}, such as {first[reason]!r}" for reason, n in counts.most_common(_CAUSES)]
+    shown = [f"{n} × {reason}, such as '{first[reason]}'" for reason, n in counts.most_common(_CAUSES)]
     more = len(counts) - len(shown)
     return "; ".join([*shown, *([f"and {more} more reasons"] if more > 0 else [])])
 

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from heatcheck.core import catalogue, progress
-from heatcheck.core.types import Sample
+from heatcheck.core.files import printable
+from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.numerics import tune_allocator
@@ -25,6 +26,11 @@ from heatcheck.run.work import Work
 def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     """Compute what is missing, chunk by chunk; what is finished is on disk before the next begins."""
     tune_allocator()
+    folder = str(Path(out).expanduser().resolve())
+    if printable(folder) != folder:
+        raise HeatcheckError(
+            f"the folder {printable(folder)!r} has a name that chunk files cannot bear: choose another, in UTF-8"
+        )
     store = Store.open(out, create=True)
     parts = prepare(setup, runtime, store)
     write_numerics(store, parts)

@@ -171,7 +171,8 @@ def nothing_read(label: str, model: Model, data: Dataset) -> str:
             model.encode(sample)
         except Exception as problem:
             kind = "" if isinstance(problem, HeatcheckError) else f"{type(problem).__name__}: "
-            reasons.append((f"{kind}{problem}", sample.name))
+            reason = f"{kind}{problem}".replace(f"sample {sample.name!r}", "the sample")
+            reasons.append((reason, sample.name))
     return f"model {label!r} can read none of the {len(data)} samples of {data.name!r}: {causes(reasons)}"
 
 
