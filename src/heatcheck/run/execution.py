@@ -29,7 +29,7 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     folder = str(Path(out).expanduser().resolve())
     if printable(folder) != folder:
         raise HeatcheckError(
-            f"the folder {printable(folder)!r} has a name that chunk files cannot bear: choose another, in UTF-8"
+            f"the folder '{printable(folder)}' has a name that chunk files cannot bear: choose another, in UTF-8"
         )
     store = Store.open(out, create=True)
     parts = prepare(setup, runtime, store)
