@@ -527,7 +527,7 @@ def test_a_listed_component_declares_itself() -> None:
     records = {record["id"]: record for record in strict(heatcheck("list", "methods", "--json").stdout)}
     assert set(records) >= set(catalogue._shipped("method"))
     assert records["saliency"]["on"] == ["image", "text"]
-    assert records["saliency"]["params"] == {"output": "logit", "reduction": "sum", "post": "none"}
+    assert records["saliency"]["params"] == {"output": "logit", "reduction": "auto", "post": "none"}
     assert records["random"]["control"] is True
 
 

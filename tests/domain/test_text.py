@@ -1,11 +1,13 @@
 """Texts: tokens, words and sentences; special tokens never go."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.testing import bag_of_words, toy_batch
-from heatcheck.testing.models import CLS, FIRST_WORD, PAD, SEP, text_inputs
+from heatcheck.testing.models import CLS, FIRST_WORD, PAD, SEP, padded, text_inputs
 
 MODEL = bag_of_words()
 DOMAIN = MODEL.domain
@@ -107,6 +109,50 @@ def test_edges_are_distances_to_neighbours():
     x = texts(3)
     leaf = DOMAIN.leaf(x)[0]
     edges = DOMAIN.edges(x)[0]
-    for i in range(12):
-        near = [torch.linalg.vector_norm(leaf[i] - leaf[j]) for j in (i - 1, i + 1) if 0 <= j < 12]
+    for i in range(5):
+        near = [torch.linalg.vector_norm(leaf[i] - leaf[j]) for j in (i - 1, i + 1) if 0 <= j < 5]
         torch.testing.assert_close(edges[i], sum(near) / 2)
+    assert (edges[5:] == 0).all()
+
+
+def test_padding_is_neither_drawn_nor_measured():
+    x = texts(3, 7)
+    wide = padded(x, 40)
+
+    def noise(x):
+        rngs = [torch.Generator().manual_seed(i) for i in range(len(x))]
+        return DOMAIN.leaf_noise(x, lambda row, shape: torch.randn(tuple(shape), generator=rngs[row]))
+
+    assert torch.equal(noise(wide)[:, :12], noise(x)) and not noise(wide)[:, 12:].any()
+    assert noise(x)[0, :5].all() and not noise(x)[0, 5:].any()
+    with torch.no_grad():
+        loud = replace(DOMAIN, embed=lambda ids: torch.where(ids[..., None] == PAD, 99.0, DOMAIN.embed(ids)))
+    words = DOMAIN.leaf(x)[0, :5]
+    assert loud.leaf_range(x)[0] == words.max() - words.min()
+    assert torch.equal(loud.leaf_range(wide), loud.leaf_range(x))
+
+
+def test_a_hidden_token_keeps_the_noise_of_the_others():
+    x = texts(5)
+    hidden = x.replace(attention=x["attention"].clone().index_fill(1, torch.tensor([2]), 0))
+    drawn = [
+        DOMAIN.leaf_noise(v, lambda row, shape: torch.arange(shape[0] * shape[1]).double().reshape(tuple(shape)))
+        for v in (x, hidden)
+    ]
+    assert torch.equal(*drawn)
+
+
+def test_coarse_cells_cover_the_tokens_and_no_padding():
+    x = texts(3)
+    cells = torch.tensor([[[0.0, 1.0]]])
+    got = DOMAIN.enlarged(cells, x)
+    torch.testing.assert_close(got[0, :5], torch.tensor([0.0, 0.1, 0.5, 0.9, 1.0]))
+    assert (got[0, 5:] == 0).all()
+    assert torch.equal(DOMAIN.enlarged(cells, padded(x, 40))[:, :12], got)
+    assert DOMAIN.coarse_shape(x, 20) == DOMAIN.coarse_shape(padded(x, 40), 20) == (1, 20)
+
+
+def test_what_decides_a_text_is_what_is_read_of_it():
+    x = texts(3, 7)
+    assert [c.tolist() for c in DOMAIN.content(x)] == [c.tolist() for c in DOMAIN.content(padded(x, 40))]
+    assert DOMAIN.content(x)[0].shape == (1, 5)

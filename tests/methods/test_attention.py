@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import NotApplicable
-from heatcheck.methods.attention import carried, class_rows
+from heatcheck.methods.attention import AttentionMethod, carried, class_rows
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
-from heatcheck.testing.models import gap_linear, one_head_attention, tiny_vit
-from heatcheck.testing.scenes import toy_batch
+from heatcheck.testing.models import gap_linear, one_head_attention, tiny_bert, tiny_vit
+from heatcheck.testing.scenes import probe_for, toy_batch
 from heatcheck.testing.watch import state_of
 
 MUTANTS = (
@@ -26,6 +27,8 @@ MUTANTS = (
     ("methods/attention.py", "slope.relu().mean((1, 2))",
      "slope.abs().mean((1, 2))", "test_the_formula_gives_the_same"),
     ("methods/attention.py", "(maps - low.reshape(shape))", "maps", "test_the_formula_gives_the_same"),
+    ("methods/attention.py", "torch.where(free, maps, torch.inf).flatten(1)",
+     "maps.flatten(1)", "test_legrad_begins_at_the_least_of_the_words"),
 )  # fmt: skip
 
 METHODS = ("rollout", "generic_attribution", "attention_grad_cam", "legrad")
@@ -195,6 +198,19 @@ def test_legrad_over_a_text_scales_what_words_get(lab):
     assert (got[~free] == 0).all()
     for values, words in zip(got, free, strict=True):
         assert values[words].max() == 1 and values[words].min() == 0
+
+
+def test_legrad_begins_at_the_least_of_the_words(lab):
+    """Special tokens and padding have zeros, below what any word has here."""
+    toy = tiny_bert()
+    batch = toy_batch(toy, 3)
+    legrad = catalogue.build("method", "legrad")
+    sums = AttentionMethod.attribute(legrad, probe_for(toy), batch)
+    got = lab.explain(legrad, toy, batch).values
+    for values, whole, words in zip(got, sums, ~batch.x["special"], strict=True):
+        least, most = whole[words].min(), whole[words].max()
+        assert least > 0
+        torch.testing.assert_close(values[words], (whole[words] - least) / (most - least))
 
 
 # -- networks of others ----------------------------------------------------------------------------------------

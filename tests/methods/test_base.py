@@ -11,9 +11,18 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec, SpecError
 from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.methods.base import eraser, method
+from heatcheck.metrics.base import Maps
 from heatcheck.models.base import CallableModel
 from heatcheck.probe.asks import Shape, passes_of
-from heatcheck.testing.models import bag_of_words, fill_weights, gap_linear, linear, one_head_attention
+from heatcheck.testing.models import (
+    bag_of_words,
+    constant,
+    fill_weights,
+    gap_linear,
+    linear,
+    one_head_attention,
+    tiny_bert,
+)
 from heatcheck.testing.scenes import probe_for, toy_batch
 
 MUTANTS = (
@@ -28,6 +37,13 @@ MUTANTS = (
         'streams=batch.streams.derive("method")',
         "streams=batch.streams",
         "test_a_methods_random_fill_is_not_the_one_that_metrics_delete_with",
+    ),
+    ("methods/base.py", "CANCELLED = 1e-6", "CANCELLED = 1e-30", "test_a_map_that_cancels_out_is_a_status"),
+    (
+        "methods/base.py",
+        "torch.where((whole > 0) &",
+        "torch.where((whole >= 0) &",
+        "test_no_gradient_at_all_is_a_map_of_zeros",
     ),
     ("methods/base.py", "values = values.relu()", "values = values.abs()", "test_post_comes_after_the_reduction"),
     (
@@ -136,6 +152,73 @@ def test_a_methods_random_fill_is_not_the_one_that_metrics_delete_with(lab):
     own = eraser(probe, samples, "uniform")(torch.arange(2), nothing)["pixels"]
     theirs = catalogue.build("fill", "uniform").full(probe.domain, samples)["pixels"]
     assert not torch.isclose(own, theirs).any()
+
+
+class Centred(nn.Module):
+    """A linear layer behind the colours' difference from their mean, for bright pictures; for dark ones without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weigh = nn.Linear(3 * 64, 2)
+
+    def forward(self, x):
+        bright = (x.mean((1, 2, 3)) > 0).to(x.dtype)[:, None, None, None]
+        return self.weigh((x - bright * x.mean(1, keepdim=True)).flatten(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spec", ["saliency", "smoothgrad(samples=2, sigma=0.001)", "saliency(post=abs)"])
+def test_a_map_that_cancels_out_is_a_status(lab, dtype, spec):
+    """The gradient behind a subtracted mean sums to zero over channels: only rounding would be ranked."""
+    x = lab.pictures(2, dtype=dtype) + torch.tensor([1.0, -1.0], dtype=dtype)[:, None, None, None]
+    got = lab.explain(spec, fill_weights(Centred(), 0, dtype), x)
+    id = spec.partition("(")[0]
+    assert got.status == (
+        "undefined: the values of each pixel cancel out when they are summed, and the map would be rounding noise; "
+        f"try {id}(reduction=l2)",
+        "ok",
+    )
+    assert not got.values[0].any() and got.values[1].all()
+    wise = lab.explain(f"{id}(reduction=l2)", fill_weights(Centred(), 0, dtype), x)
+    assert wise.status == ("ok", "ok") and wise.values.all()
+
+
+def test_a_text_behind_a_layer_norm_has_the_length_of_its_gradients(lab):
+    toy = tiny_bert(dtype=torch.float32)
+    batch = toy_batch(toy, 3)
+    gradient = lab.raw("saliency", toy, batch)
+    assert gradient.sum(-1).abs().sum() < 1e-6 * gradient.abs().sum()
+    told = lab.explain("saliency(reduction=sum)", toy, batch)
+    assert all(s.startswith("undefined: the values of each token cancel out") for s in told.status)
+    assert not told.values.any()
+    got = lab.explain("saliency", toy, batch)
+    assert got.status == ("ok",) * 3 and not got.signed and got.method == "saliency(reduction=l2)"
+    torch.testing.assert_close(got.values, gradient.norm(dim=-1))
+    assert lab.explain("saliency(reduction=sum_abs)", toy, batch).status == ("ok",) * 3
+
+
+def test_a_metric_passes_the_reason_on(lab):
+    toy = tiny_bert()
+    batch = toy_batch(toy, 2)
+    units = [catalogue.build("method", s) for s in ("saliency(reduction=sum)", "saliency")]
+    probe = probe_for(toy)
+    maps = Maps([unit(probe, batch) for unit in units], toy.domain, batch, units)
+    scores = catalogue.build("metric", "sds")(probe, batch, maps)
+    assert all(s.startswith("undefined: the values of each token cancel") for s in scores.status[0])
+    assert scores.status[1] == ("ok", "ok") and scores.value[0].isnan().all()
+
+
+def test_no_gradient_at_all_is_a_map_of_zeros(lab):
+    toy = constant()
+    got = lab.explain("saliency", toy, toy_batch(toy, 2))
+    assert got.status == ("ok", "ok") and not got.values.any()
+
+
+def test_images_are_filed_as_before():
+    resolved = catalogue.build("method", "saliency").resolve(linear().domain)
+    assert resolved.identity() == {
+        "id": "saliency", "version": 1, "params": {"output": "logit", "reduction": "sum", "post": "none"},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("post", "change"), [("abs", torch.abs), ("relu", torch.relu)])
@@ -249,7 +332,9 @@ def test_a_function_on_texts_gets_embeddings(monkeypatch):
     method("test_function")(by_hand)
     toy = one_head_attention()
     samples = toy_batch(toy, 5)
-    got, want = (catalogue.build("method", id)(probe_for(toy), samples) for id in ("test_function", "saliency"))
+    got, want = (
+        catalogue.build("method", id)(probe_for(toy), samples) for id in ("test_function", "saliency(reduction=sum)")
+    )
     torch.testing.assert_close(got.values, want.values)
 
 

@@ -1,17 +1,18 @@
 """The bidirectional explanations, against their formulas in loops and what follows from them."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import NotApplicable
+from heatcheck.core.types import Inputs, NotApplicable
 from heatcheck.methods.bidirectional import by_head, by_token
 from heatcheck.models.vision_shim import load_timm
 from heatcheck.probe.attention import Block
-from heatcheck.testing.models import one_head_attention, tiny_vit
+from heatcheck.testing.models import one_head_attention, padded, tiny_bert, tiny_vit
 from heatcheck.testing.scenes import toy_batch
 from heatcheck.testing.watch import state_of
 
@@ -22,6 +23,8 @@ MUTANTS = (
     ("methods/bidirectional.py", "torch.where(total > 0, meets / total,",
      "torch.where(total > 0, meets,", "test_heads_that_are_alike_count_alike"),
     ("methods/bidirectional.py", "made / given", "given / made", "test_tokens_that_grow_are_perceived_more"),
+    ("methods/bidirectional.py", "torch.where(read[:, None, None], slope, 0)",
+     "slope", "test_a_padded_text_has_the_map_of_the_bare_text"),
 )  # fmt: skip
 
 METHODS = ("bt_head", "bt_token")
@@ -62,6 +65,19 @@ def test_the_formula_gives_the_same(lab, slow_maps, kind, how):
     assert got.values.shape == (3, 2, 3) and not got.signed and got.interpolation == "nearest"
     assert got.values.std() > 0
     torch.testing.assert_close(got.values, slow_maps(toy, batch, slow, kind=kind, **how), **EXACT)
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_a_padded_text_has_the_map_of_the_bare_text(lab, kind):
+    toy = tiny_bert()
+    batch = toy_batch(toy, 1)
+    tokens = int(batch.x["attention"].sum())
+    bare = Inputs({name: v[:, :tokens] for name, v in batch.x.tensors.items()})
+    want = lab.explain(f"{kind}(steps=4)", toy, replace(batch, x=bare)).values
+    for width in (16, 40):
+        got = lab.explain(f"{kind}(steps=4)", toy, replace(batch, x=padded(batch.x, width))).values
+        torch.testing.assert_close(got[:, :tokens], want, **EXACT)
+        assert (got[:, tokens:] == 0).all()
 
 
 def test_one_head_is_perceived_as_it_is():

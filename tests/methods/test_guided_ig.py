@@ -9,7 +9,7 @@ from torch import nn
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
-from heatcheck.testing.models import linear, one_head_attention, weights_of
+from heatcheck.testing.models import linear, one_head_attention, tiny_bert, weights_of
 from heatcheck.testing.scenes import probe_for, toy_batch
 
 MUTANTS = (
@@ -28,9 +28,15 @@ MUTANTS = (
     ("methods/guided_ig.py", "steepness <= ALIKE * bound", "steepness >= bound", "test_flat_features_go_first"),
     (
         "methods/guided_ig.py",
-        "int(self.fraction * (len(done) - 1)) + 1",
-        "int(self.fraction * (len(done) - 1)) + 2",
+        "int(self.fraction * (n - 1)) + 1",
+        "int(self.fraction * (n - 1)) + 2",
         "test_one_feature_at_a_time_gives_the_same",
+    ),
+    (
+        "methods/guided_ig.py",
+        "free.sum(1) * (",
+        "(free | ~free).sum(1) * (",
+        "test_special_tokens_and_padding_are_no_features",
     ),
 )
 
@@ -75,6 +81,27 @@ def test_one_feature_at_a_time_gives_the_same(lab, steps, fraction, max_dist):
         want.append(torch.from_numpy(slow(slope, x.numpy(), start.numpy(), steps, fraction, max_dist)).reshape(x.shape))
     spec = f"guided_ig(steps={steps}, fraction={fraction}, max_dist={max_dist}, baseline=channel_mean)"
     torch.testing.assert_close(lab.raw(spec, net, samples), torch.stack(want), rtol=1e-9, atol=1e-9)
+
+
+def test_special_tokens_and_padding_are_no_features(lab):
+    """As if a text had nothing but its words: one coordinate of a word at a time, from a zero embedding."""
+    toy = tiny_bert()
+    samples = toy_batch(toy, 2)
+    leaf, words = toy.domain.leaf(samples.x).detach(), ~samples.x["special"]
+    got = lab.raw("guided_ig(steps=5, fraction=0.1, max_dist=0.2)", toy, samples)
+    assert (got[~words] == 0).all()
+    for i, target in enumerate(samples.target):
+
+        def slope(flat, i=i, target=target):
+            point = leaf[i].clone()
+            point[words[i]] = torch.from_numpy(flat).reshape(-1, leaf.shape[-1])
+            point.requires_grad_()
+            toy.module()(point[None], samples.x["attention"][i : i + 1])[0, target].backward(inputs=[point])
+            return point.grad[words[i]].numpy().ravel()
+
+        x = leaf[i, words[i]].numpy()
+        want = torch.from_numpy(slow(slope, x, np.zeros_like(x), 5, 0.1, 0.2)).reshape(x.shape)
+        torch.testing.assert_close(got[i, words[i]], want, rtol=1e-8, atol=1e-10)
 
 
 def test_without_leeway_it_is_the_straight_line(lab):

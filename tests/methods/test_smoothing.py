@@ -1,5 +1,7 @@
 """SmoothGrad and its kin, one noisy copy at a time, against Captum on the same noise, and by their laws."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from captum.attr import NoiseTunnel, Saliency
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import NotApplicable
-from heatcheck.testing.models import additive, linear, one_head_attention
+from heatcheck.domain.image import ImageDomain
+from heatcheck.testing.models import additive, linear, one_head_attention, padded, tiny_bert
 from heatcheck.testing.scenes import probe_for, toy_batch
 
 MUTANTS = (
@@ -18,10 +21,14 @@ MUTANTS = (
      "mean_square - mean.abs()", "test_variance_is_mean_square_minus_squared_mean"),
     ("methods/smoothing.py", "sums[1].index_add_(0, rows, values.square())",
      "sums[1].index_add_(0, rows, values.abs())", "test_one_copy_at_a_time_gives_the_same"),
-    ("methods/smoothing.py", "torch.ones_like(span(leaf)) if absolute else span(leaf)",
-     "torch.ones_like(span(leaf))", "test_noise_grows_with_the_range_of_each_input"),
-    ("methods/smoothing.py", "flat.amax(1) - flat.amin(1)",
+    ("methods/smoothing.py", "torch.ones_like(reach) if absolute else reach",
+     "torch.ones_like(reach)", "test_noise_grows_with_the_range_of_each_input"),
+    ("domain/base.py", "flat.amax(1) - flat.amin(1)",
      "flat.amax(1) + flat.amin(1)", "test_one_copy_at_a_time_gives_the_same"),
+    ("domain/text.py", "(last - first, size)", "(tokens, size)",
+     "test_on_a_text_the_length_of_the_mean_gradient_is_taken"),
+    ("methods/smoothing.py", "return self.inner.plain_gradient", "return True",
+     "test_what_is_multiplied_with_the_input_is_summed_over_coordinates"),
 )  # fmt: skip
 
 FAMILY = ("smoothgrad", "smoothgrad_sq", "vargrad")
@@ -127,7 +134,7 @@ def test_the_wrappers_output_is_explained(lab):
     assert got.output == "prob"
     torch.testing.assert_close(got.values, lab.explain("saliency(output=prob)", net, x).values)
     resolved = unit.resolve(lab.wrap(net).domain)
-    assert resolved.of == "saliency(output=prob)" and resolved.resolve(lab.wrap(net).domain) == resolved
+    assert resolved.of == "saliency(output=prob, reduction=sum)" and resolved.resolve(lab.wrap(net).domain) == resolved
 
 
 @pytest.mark.parametrize("inner", ["output=prob", "post=abs", "reduction=l2"])
@@ -160,3 +167,44 @@ def test_noisy_copies_leave_no_answers_behind():
     assert not used.memo
     occlusion = catalogue.build("method", "occlusion")
     assert torch.equal(occlusion(used, samples).values, occlusion(fresh, samples).values)
+
+
+@pytest.mark.parametrize("width", [16, 40])
+def test_on_a_text_the_length_of_the_mean_gradient_is_taken(lab, width):
+    """Copy by copy: noise for each real token, as a share of the real tokens' range, whatever the padding."""
+    toy = tiny_bert()
+    samples = toy_batch(toy, 2)
+    got = lab.explain("smoothgrad(samples=3, sigma=0.2)", toy, replace(samples, x=padded(samples.x, width)))
+    assert not got.signed and got.status == ("ok", "ok")
+    for i, target in enumerate(samples.target):
+        n = int(samples.x["attention"][i].sum())
+        words = toy.domain.leaf(samples.x)[i, :n].detach()
+        rng = samples.streams.generator(i, "noise")
+        mean = torch.zeros_like(words)
+        for _ in range(3):
+            noise = torch.randn(n, words.shape[1], generator=rng)
+            point = (words + 0.2 * (words.max() - words.min()) * noise).requires_grad_()
+            toy.module()(point[None], torch.ones(1, n))[0, target].backward(inputs=[point])
+            mean += point.grad / 3
+        torch.testing.assert_close(got.values[i, :n], mean.norm(dim=1))
+        assert (got.values[i, n:] == 0).all()
+
+
+def test_what_is_multiplied_with_the_input_is_summed_over_coordinates(lab):
+    toy = tiny_bert()
+    samples = toy_batch(toy, 2)
+    raw = lab.raw("smoothgrad(of=input_x_gradient, samples=3)", toy, samples)
+    got = lab.explain("smoothgrad(of=input_x_gradient, samples=3)", toy, samples)
+    assert got.signed
+    torch.testing.assert_close(got.values, raw.sum(-1))
+
+
+def test_smoothed_images_are_filed_as_before():
+    """The wrapper decides how values are reduced; on images that is the sum, as it was, so stored results still fit."""
+    resolved = catalogue.build("method", "smoothgrad").resolved_on(ImageDomain())
+    params = resolved.identity()["params"]
+    assert params["reduction"] == params["of"]["params"]["reduction"] == "sum"
+    assert resolved.identity()["version"] == 1
+    on_text = catalogue.build("method", "smoothgrad").resolved_on(tiny_bert().domain)
+    assert on_text.identity()["params"]["reduction"] == "l2" and on_text.identity()["version"] == 2
+    assert on_text.resolve(tiny_bert().domain) == on_text

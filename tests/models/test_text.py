@@ -1,18 +1,21 @@
 """Text classifiers: tokens, words, sentences, padding, and two roads to the same logits."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.testing import assert_close
 
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable, Sample, Streams
-from heatcheck.fills.text import Pad, Remove
+from heatcheck.fills.text import Mask, Pad, Remove, Unk
 from heatcheck.models.load import load_model
 from heatcheck.models.text import TextModel, dense, padded_length, sentences, token_mask
 from heatcheck.models.vision_shim import load_transformers
 
-from .conftest import save_text_model, say
+from .conftest import WORDS, save_text_model, say
 
 REVIEW = "The films was good. It is a badder plot!"
 
@@ -20,6 +23,19 @@ REVIEW = "The films was good. It is a badder plot!"
 @pytest.fixture(scope="module")
 def bert(bert_folder):
     return load_model(f"hf:{bert_folder}")
+
+
+@pytest.fixture(scope="module")
+def text_models(tmp_path_factory):
+    """A small random network of a family, made once."""
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            made[kind] = load_model(f"hf:{save_text_model(tmp_path_factory.mktemp(kind), kind, **FAMILIES[kind][1])}")
+        return made[kind]
+
+    return get
 
 
 def batch_of(x):
@@ -66,7 +82,7 @@ def test_long_texts_are_cut_and_it_is_told(bert):
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert"])
 def test_ids_and_their_embeddings_give_the_same_logits(tmp_path, kind):
-    names = {"dim": 16, "n_heads": 2, "n_layers": 2, "hidden_dim": 24} if kind == "DistilBert" else {}
+    names = DISTILBERT if kind == "DistilBert" else {}
     model = load_model(f"hf:{save_text_model(tmp_path, kind, **names)}")
     x = model.encode(say(REVIEW))
     with torch.inference_mode():
@@ -74,15 +90,109 @@ def test_ids_and_their_embeddings_give_the_same_logits(tmp_path, kind):
     assert len(model.attention_blocks()) == 2
 
 
-def test_deleted_tokens_do_not_move_the_others(tmp_path):
-    """RoBERTa counts positions over tokens that are no padding; a deletion must not shift them."""
-    model = load_model(f"hf:{save_text_model(tmp_path, 'Roberta')}")
-    x = model.encode(say("a b c good"))
-    keep = torch.ones(1, 16, dtype=torch.bool)
-    keep[0, 2] = False
-    gone = Pad().erase(model.domain, x, keep, Pad().full(model.domain, batch_of(x)))
+DISTILBERT = {"dim": 16, "n_heads": 2, "n_layers": 2, "hidden_dim": 24}
+FAMILIES = {
+    "Bert": (0, {}),
+    "Roberta": (1, {}),
+    "XLMRoberta": (1, {}),
+    "Camembert": (1, {}),
+    "Data2VecText": (1, {}),
+    "DistilBert": (None, DISTILBERT),
+    "MPNet": (2, {}),
+    "Longformer": (1, {"attention_window": 8, "max_position_embeddings": 49}),
+    "IBert": (1, {}),
+    "Electra": (0, {}),
+    "Albert": (0, {"embedding_size": 8}),
+    "Deberta": (0, {}),
+    "DebertaV2": (0, {}),
+    "ModernBert": (0, {}),
+    "XLM": (0, {"emb_dim": 16, "n_layers": 2, "n_heads": 2}),
+}
+"""The place of the first token (None where a network cannot be told places), and how to make a small network."""
+
+
+@pytest.mark.parametrize("fill", [Pad(), Unk(), Mask()], ids=str)
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_deleted_tokens_do_not_move_the_others(text_models, kind, fill):
+    """The answer to each deletion is the network's own at explicit places: those that every token had before.
+
+    RoBERTa and others count places over ids that are no padding; for MPNet, that is id 1 (here [UNK]).
+    """
+    model = text_models(kind)
+    first, _ = FAMILIES[kind]
+    x = model.encode(say(REVIEW))
+    n, width = int(x["attention"].sum()), x["ids"].shape[1]
+    free = (~x["special"][0]).nonzero()[:, 0]
+    keep = torch.ones(len(free), width, dtype=torch.bool)
+    keep[torch.arange(len(free)), free] = False
+    many = x.take(torch.zeros(len(free), dtype=torch.long))
+    gone = fill.erase(model.domain, many, keep, fill.full(model.domain, batch_of(many)))
+    places = {} if first is None else {"position_ids": (torch.arange(width) + first).expand(len(free), -1)}
     with torch.inference_mode():
-        assert_close(model.logits(gone), model.logits(model.domain.with_leaf(gone, model.domain.leaf(gone))))
+        truth = model.module()(input_ids=gone["ids"], attention_mask=gone["attention"], **places).logits
+        got = model.logits(gone)
+    assert_close(got, truth, rtol=1e-4, atol=1e-5)
+    assert (got - got.mean(0)).abs().max() > 1e-3 and n == len(free) + 2
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_padding_and_the_token_limit_of_each_family(text_models, kind):
+    model = text_models(kind)
+    with torch.inference_mode():
+        x = model.encode(say(REVIEW))
+        assert_close(model.logits(model.encode(say(REVIEW), 40)), model.logits(x), rtol=1e-4, atol=1e-5)
+        longest = FAMILIES[kind][1].get("max_position_embeddings", 48) - (FAMILIES[kind][0] or 0)
+        model.tokenizer.model_max_length = 10**9
+        again = TextModel(model.module(), model.tokenizer, "again")
+        assert again.longest == (longest if kind != "XLM" else again.longest)
+        model.logits(again.encode(say("good " * 60)))
+
+
+def test_networks_that_moved_tokens_before_are_others_now(text_models):
+    """Results of releases that moved the tokens of MPNet must not be taken for today's; all others stay what they are."""
+    assert {k for k in FAMILIES if "positions" in text_models(k).preprocessing} == {"MPNet", "Longformer", "IBert"}
+
+
+class Counting(nn.Module):
+    """Adds up words times their place, which it counts over attended tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(len(WORDS), 4)
+        self.config = SimpleNamespace()
+
+    def get_input_embeddings(self):
+        return self.words
+
+    def forward(self, input_ids=None, inputs_embeds=None, attention_mask=None):
+        embeds = self.words(input_ids) if inputs_embeds is None else inputs_embeds
+        place = attention_mask.cumsum(1) * attention_mask
+        return (embeds * place[..., None]).sum(1)
+
+
+def test_a_network_that_counts_attended_tokens_is_refused(bert):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = TextModel(Counting(), bert.tokenizer, "counting")
+    with pytest.raises(HeatcheckError, match="counting moves the tokens behind a hidden one to other places"):
+        model.check()
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "reason"),
+    [
+        ("FNet", {}, "answers a text otherwise when padding is added behind it"),
+        ("Nystromformer", {}, "answers a text otherwise when padding is added behind it"),
+        (
+            "Esm",
+            {"vocab_size": len(WORDS), "mask_token_id": 4},
+            "answers word embeddings otherwise than their token ids",
+        ),
+    ],
+)
+def test_other_networks_are_refused_with_a_sentence(tmp_path, kind, config, reason):
+    with pytest.raises(HeatcheckError, match=rf"{reason}.*use an encoder such as BERT or RoBERTa"):
+        load_model(f"hf:{save_text_model(tmp_path, kind, **config)}")
 
 
 def test_removed_tokens_leave_no_trace(bert):

@@ -146,6 +146,10 @@ def gives_other_sites(self, probe, batch):
     return torch.ones(len(batch), 3, 3, 3, 3)
 
 
+def counts_padding(self, probe, batch):
+    return Saliency().attribute(probe, batch) / probe.domain.shape(batch.x)[1]
+
+
 def asks_twice(self, probe, batch):
     probe.logits(batch.x)
     return Saliency().attribute(probe, batch)
@@ -183,6 +187,7 @@ def counts_columns(self, probe, batch):
         (changes_every_time, {}, "same_answer_twice"),
         (minds_the_batch_size, {}, "batch_size_irrelevant"),
         (forgets_the_sample, {}, "order_and_neighbours_irrelevant"),
+        (counts_padding, {}, "padding_irrelevant"),
         (leaves_a_hook, {}, "model_untouched"),
         (works_in_place, {}, "model_untouched"),
         (unfreezes_on_failure, {}, "model_untouched"),

@@ -223,7 +223,7 @@ def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[i
     """One input per row, with digests and labels where known."""
     if isinstance(x, Inputs):
         rows = [x.take(slice(i, i + 1)) for i in range(len(x))]
-        digests = [digest_of_tensor(next(iter(r.tensors.values()))) for r in rows]
+        digests = [digest_of_tensor(content) for content in explained.domain.content(x)]
         return rows, digests, [None] * len(rows), [None] * len(rows)
     if isinstance(x, Tensor | Mapping):
         return as_inputs(explained, explained.domain.wrap(x))

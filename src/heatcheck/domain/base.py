@@ -2,11 +2,12 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
@@ -116,7 +117,7 @@ class Windows:
     def sums(self, site_map: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
         """Sum of a map inside each window, by a summed-area table in double precision."""
         grid = site_map.double().reshape(len(site_map), *self.shape)
-        table = torch.nn.functional.pad(grid.cumsum(1).cumsum(2), (1, 0, 1, 0)).flatten(1)
+        table = F.pad(grid.cumsum(1).cumsum(2), (1, 0, 1, 0)).flatten(1)
         top, bottom, left, right = self.box.unbind(-1)
         stride = self.shape[1] + 1
 
@@ -152,6 +153,8 @@ class Domain(ABC):
     default_fill: ClassVar[str]
     insertion_fill: ClassVar[str]
     """What units are inserted into, where a metric inserts."""
+    gradient_reduction: ClassVar[str] = "sum"
+    """How a plain gradient at the leaf becomes one number per site where `reduction=auto`."""
     inclusive_percentiles: ClassVar[bool] = False
     """Whether M4's percentile sets hold the percentile itself."""
 
@@ -178,6 +181,33 @@ class Domain(ABC):
     def fixed(self, x: Inputs) -> Bool[Tensor, "b s"] | None:
         """Sites that are never deleted; None where all of them may go."""
         return ~self.deletable(x)
+
+    def seen(self, x: Inputs) -> Bool[Tensor, "b s"] | None:
+        """Sites that the model reads; None where it reads all. It does not read padding, and no map may depend on it."""
+        return None
+
+    def leaf_range(self, x: Inputs) -> Float[Tensor, " b"]:
+        """How far each input's smallest and largest leaf value lie apart; what the model does not read is left out."""
+        flat = self.leaf(x).detach().flatten(1)
+        return flat.amax(1) - flat.amin(1)
+
+    def leaf_noise(self, x: Inputs, draw: Callable[[int, Sequence[int]], Tensor]) -> Float[Tensor, "b ..."]:
+        """Random values in the shape of the leaf, drawn by `draw(row, shape)`; padding gets zeros and costs no draw."""
+        shape = self.leaf(x).shape[1:]
+        return torch.stack([draw(row, shape) for row in range(len(x))])
+
+    def coarse_shape(self, x: Inputs, side: int) -> tuple[int, int]:
+        """Rows and columns of a map with `side` cells per side; at most one for each site."""
+        rows, columns = self.shape(x)
+        return min(side, rows), min(side, columns)
+
+    def enlarged(self, cells: Float[Tensor, "b r c"], x: Inputs) -> Float[Tensor, "b s"]:
+        """Coarse cells interpolated bilinearly to the sites that the model reads."""
+        return F.interpolate(cells[:, None], self.shape(x), mode="bilinear", align_corners=False)[:, 0].flatten(1)
+
+    def content(self, x: Inputs) -> list[Tensor]:
+        """What decides each input, whatever its padding."""
+        return [row[None] for row in next(iter(x.tensors.values()))]
 
     @abstractmethod
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:

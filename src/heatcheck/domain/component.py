@@ -19,6 +19,8 @@ class Component:
     id: ClassVar[str]
     kind: ClassVar[str]
     version: ClassVar[int] = 1
+    revised: ClassVar[Mapping[str, int]] = {}
+    """The version on single modalities, where results changed there alone."""
     facts: ClassVar[Mapping[str, Any]] = {}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What a parameter may be, where only some words mean anything."""
@@ -111,7 +113,9 @@ class Component:
         for name, value in self.params().items():
             nested = name in NESTED and value != "auto"
             params[name] = catalogue.build(NESTED[name], value).identity() if nested else value
-        return {"id": self.id, "version": self.version, "params": params}
+        modality, _ = self.__dict__.get("_resolved_on", ("", False))
+        version = self.revised.get(modality, self.version)
+        return {"id": self.id, "version": version, "params": params}
 
 
 T = TypeVar("T", bound=type)

@@ -1,10 +1,11 @@
 """Texts: sites are token positions, the leaf is the word embedding of each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
@@ -41,6 +42,8 @@ class TextDomain(Domain):
     usual_levels: ClassVar[Mapping[str, tuple[str, ...]]] = {"fill": ("mask", "pad", "unk"), "units": ("token", "word")}
     default_fill: ClassVar[str] = "pad"
     insertion_fill: ClassVar[str] = "pad"
+    gradient_reduction: ClassVar[str] = "l2"
+    """Behind a LayerNorm, as in BERT, the coordinates of an embedding's gradient sum to zero; its length says more."""
     inclusive_percentiles: ClassVar[bool] = True
 
     embed: Callable[[Tensor], Tensor] = field(compare=False)
@@ -64,6 +67,42 @@ class TextDomain(Domain):
 
     def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
         return ~x["special"]
+
+    def seen(self, x: Inputs) -> Bool[Tensor, "b s"]:
+        return x["attention"] > 0
+
+    def leaf_range(self, x: Inputs) -> Float[Tensor, " b"]:
+        leaf, seen = self.leaf(x).detach(), self.seen(x)[..., None]
+        low, high = torch.where(seen, leaf, torch.inf), torch.where(seen, leaf, -torch.inf)
+        return (high.flatten(1).amax(1) - low.flatten(1).amin(1)).clamp_min(0)
+
+    def leaf_noise(self, x: Inputs, draw: Callable[[int, Sequence[int]], Tensor]) -> Float[Tensor, "b t d"]:
+        """As for every domain; a hidden token between others keeps its draw, so that hiding it changes no other's."""
+        tokens, size = self.leaf(x).shape[1:]
+        found = []
+        for row, (first, last) in enumerate(self._ends(x)):
+            found.append(F.pad(draw(row, (last - first, size)), (0, 0, first, tokens - last)))
+        return torch.stack(found)
+
+    def coarse_shape(self, x: Inputs, side: int) -> tuple[int, int]:
+        """One row of cells, however many tokens there are: their number must not depend on padding."""
+        return 1, side
+
+    def enlarged(self, cells: Float[Tensor, "b r c"], x: Inputs) -> Float[Tensor, "b s"]:
+        tokens = x["ids"].shape[1]
+        found = []
+        for own, (first, last) in zip(cells, self._ends(x), strict=True):
+            row = F.interpolate(own[None], last - first, mode="linear", align_corners=False)[0, 0]
+            found.append(F.pad(row, (first, tokens - last)))
+        return torch.stack(found)
+
+    def content(self, x: Inputs) -> list[Tensor]:
+        return [ids[None, first:last] for ids, (first, last) in zip(x["ids"], self._ends(x), strict=True)]
+
+    def _ends(self, x: Inputs) -> list[tuple[int, int]]:
+        """The first token of each text that the model reads, and the place behind the last."""
+        places = [seen.nonzero()[:, 0].tolist() for seen in self.seen(x)]
+        return [(own[0], own[-1] + 1) if own else (0, len(x["ids"][0])) for own in places]
 
     def token_id(self, name: str) -> int:
         """The id of the `pad`, `mask` or `unk` token."""
@@ -121,7 +160,7 @@ class TextDomain(Domain):
         """Runs of one to five consecutive tokens, special ones excluded."""
         free = self.deletable(x)
         tokens = free.shape[1]
-        before = torch.nn.functional.pad(free.long().cumsum(1), (1, 0))
+        before = F.pad(free.long().cumsum(1), (1, 0))
         boxes, valid = [], []
         for length in range(1, min(5, tokens) + 1):
             left = torch.arange(tokens - length + 1)
@@ -143,8 +182,7 @@ class TextDomain(Domain):
         return sites
 
     def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
-        """How far each word embedding lies from those of its neighbours."""
-        leaf = self.leaf(x)
-        step = (leaf[:, 1:] - leaf[:, :-1]).square().sum(-1).sqrt()
-        pad = torch.nn.functional.pad
-        return (pad(step, (1, 0)) + pad(step, (0, 1))) / 2
+        """How far each word embedding lies from those of its neighbours; padding is nobody's neighbour."""
+        leaf, seen = self.leaf(x), self.seen(x)
+        step = (leaf[:, 1:] - leaf[:, :-1]).square().sum(-1).sqrt() * (seen[:, 1:] & seen[:, :-1])
+        return (F.pad(step, (1, 0)) + F.pad(step, (0, 1))) / 2

@@ -1,9 +1,11 @@
 """Gaussian noise in leaf space, for every modality."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs
@@ -37,9 +39,12 @@ class Noise(Fill):
 
     def full(self, domain: Domain, batch: Batch) -> Inputs:
         leaf = domain.leaf(batch.x).detach()
-        shape = tuple(leaf.shape[1:])
         streams = batch.streams.shared() if self.shared else batch.streams
-        noise = streams.draw("fill", lambda g: torch.randn(shape, generator=g, dtype=torch.float64)) * self.sigma
+
+        def draw(row: int, shape: Sequence[int]) -> Tensor:
+            return torch.randn(tuple(shape), generator=streams.generator(row, "fill"), dtype=torch.float64)
+
+        noise = domain.leaf_noise(batch.x, draw) * self.sigma
         noisy = (leaf + noise if self.additive else noise).to(leaf.dtype)
         nothing = torch.zeros_like(domain.deletable(batch.x))
         return domain.delete(batch.x, nothing, domain.with_leaf(batch.x, noisy))

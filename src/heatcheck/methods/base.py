@@ -13,7 +13,7 @@ from torch import Tensor
 from heatcheck.core import catalogue
 from heatcheck.core.identity import canonical
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import Attribution, Batch, HeatcheckError, Inputs, NotApplicable, finite_status
+from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable, finite_status
 from heatcheck.domain.base import Domain, Units
 from heatcheck.domain.component import Component, call_with_parameters, declare, from_function
 from heatcheck.fills.base import Fill
@@ -22,6 +22,9 @@ from heatcheck.probe.calls import count_passes
 from heatcheck.probe.probe import Probe
 
 T = TypeVar("T")
+
+CANCELLED = 1e-6
+"""A map that keeps less than this share of its values' absolute sum, when they are summed, is rounding noise."""
 
 
 def method(
@@ -83,7 +86,8 @@ class Method(Component, ABC):
 
     Args:
         output: the model output that is explained: logit, prob, logprob or margin.
-        reduction: how channels or embedding coordinates become one number per site.
+        reduction: how channels or embedding coordinates become one number per site; `auto` is their sum, and their
+            Euclidean norm (`l2`) for the plain gradient of a word embedding.
         post: what is applied to the finished map: none, abs or relu.
     """
 
@@ -92,6 +96,11 @@ class Method(Component, ABC):
     post: str = "none"
 
     interpolation: ClassVar[str] = "bilinear"
+
+    @property
+    def plain_gradient(self) -> bool:
+        """Whether its values are a gradient that nothing has been multiplied with."""
+        return False
 
     @abstractmethod
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
@@ -118,7 +127,8 @@ class Method(Component, ABC):
     @property
     def signed(self) -> bool:
         """Whether negative values mean evidence against the class."""
-        return "nonnegative" not in self.facts.get("properties", ()) and self.post == "none" and self.reduction == "sum"
+        sums = self.reduction in ("sum", "auto")
+        return "nonnegative" not in self.facts.get("properties", ()) and self.post == "none" and sums
 
     def applies_to(self, domain: Domain) -> None:
         try:
@@ -132,15 +142,20 @@ class Method(Component, ABC):
             raise NotApplicable(
                 f"{self.id}: output='accuracy' is a step function; explain logit, prob, logprob or margin"
             )
-        return super().resolve(domain)
+        return replace(super().resolve(domain), reduction=self.reduction_on(domain))
+
+    def reduction_on(self, domain: Domain) -> str:
+        """How values become one number per site on a domain, `auto` replaced by what it means there."""
+        usual = domain.gradient_reduction if self.plain_gradient else "sum"
+        return usual if self.reduction == "auto" else self.reduction
 
     @property
     def cache_key(self) -> str:
         """The key of the maps before `post`: methods that differ only in `post` share them."""
         return canonical({**self.identity(), "params": {**self.identity()["params"], "post": None}})
 
-    def reduced(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
-        """One number per site or cell, before `post`."""
+    def reduced(self, probe: Probe, batch: Batch) -> tuple[Float[Tensor, "b ..."], tuple[str, ...]]:
+        """One number per site or cell, before `post`; and `ok`, or why they are no map, per sample."""
         raw = self.attribute(probe, batch)
         leaf = probe.domain.leaf(batch.x)
         if raw.ndim not in (leaf.ndim, leaf.ndim - 1) or len(raw) != len(leaf):
@@ -149,13 +164,24 @@ class Method(Component, ABC):
                 f"{self.name} returned maps of shape {tuple(raw.shape)} for inputs {tuple(leaf.shape)}; return "
                 f"{tuple(leaf.shape)}, or one number per site, {sites}"
             )
-        return probe.domain.reduce(raw, self.reduction) if raw.ndim == leaf.ndim else raw
+        if raw.ndim != leaf.ndim:
+            return raw, (OK,) * len(raw)
+        maps = probe.domain.reduce(raw, self.reduction)
+        if self.reduction != "sum":
+            return maps, (OK,) * len(raw)
+        noise = share_left(raw, maps) < max(CANCELLED, torch.finfo(probe.model.dtype).eps)
+        reason = (
+            f"undefined: the values of each {probe.domain.roles['site']} cancel out when they are summed, and the map "
+            f"would be rounding noise; try {self.id}(reduction=l2)"
+        )
+        maps = maps.masked_fill(noise.reshape(-1, *[1] * (maps.ndim - 1)), 0)
+        return maps, tuple(reason if bad else OK for bad in noise.tolist())
 
     @final
     def __call__(self, probe: Probe, batch: Batch) -> Attribution:
         """Explain a batch: one map per sample, or the reason why there is none."""
         component = self.resolved_on(probe.domain, number=probe.model.gives_number)
-        values = probe.shared(
+        values, reasons = probe.shared(
             f"{component.cache_key} {batch.target.tolist()}", batch, lambda: component.reduced(probe, batch)
         )
         if component.post == "abs":
@@ -163,6 +189,7 @@ class Method(Component, ABC):
         elif component.post == "relu":
             values = values.relu()
         values = values.detach().to(torch.promote_types(probe.model.dtype, torch.float32))
+        finite = finite_status(values)
         return Attribution(
             values=values,
             target=batch.target,
@@ -171,7 +198,7 @@ class Method(Component, ABC):
             output=component.output,
             explains=probe.model.explains,
             interpolation=component.interpolation,
-            status=finite_status(values),
+            status=tuple(reason if ok == OK else ok for ok, reason in zip(finite, reasons, strict=True)),
         )
 
 
@@ -189,6 +216,18 @@ class FunctionMethod(Method):
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return count_passes(self._map, shape)
+
+
+def share_left(raw: Float[Tensor, "b ..."], maps: Float[Tensor, "b ..."]) -> Float[Tensor, " b"]:
+    r"""$\sum_s |\sum_c a_{sc}| \,/\, \sum_s \sum_c |a_{sc}|$ per sample: how much of the values their sums keep.
+
+    1 where all values are zero or one is not finite: these are told apart elsewhere.
+
+    >>> share_left(torch.tensor([[[3.0, -2.0], [1.0, 2.0]]]), torch.tensor([[1.0, 3.0]])).tolist()
+    [0.5]
+    """
+    kept, whole = (v.detach().double().abs().flatten(1).sum(1) for v in (maps, raw))
+    return torch.where((whole > 0) & torch.isfinite(whole), kept / whole, 1.0)
 
 
 def repeat_rows(n: int, times: int) -> Int[Tensor, " k"]:

@@ -1,10 +1,12 @@
 """The bidirectional explanations of transformers, by head and by token."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heatcheck.core.spec import SpecError
@@ -105,19 +107,28 @@ class BtHead(Bidirectional):
         start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
         steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
 
-    Paper: chen2023.  Differs: heads are weighted per sample; all layers are used by default.
+    Paper: chen2023.  Differs: heads are weighted per sample, over real tokens only; all layers are used by default.
     Cost per sample: `steps` gradients, all but one back to the last attention layer only.
     """
+
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
         weights = [block.weights for block in blocks[self.start :] or blocks[-1:]]
         slopes = seen.gradients(weights)
         pairs = list(zip(weights, slopes, strict=True))[: len(blocks) - self.start]
-        return [by_head(a.detach(), slope) for a, slope in pairs], slopes[-1]
+        return [by_head(a.detach(), slope, seen.read) for a, slope in pairs], slopes[-1]
 
 
-def by_head(weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t k"]:
-    """Heads summed, each weighted by its share of the mean of |Aᵀ ∂f/∂A|; equally where that is zero."""
+def by_head(
+    weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"], read: Bool[Tensor, "n k"] | None = None
+) -> Float[Tensor, "n t k"]:
+    """Heads summed, each weighted by its share of the mean of |Aᵀ ∂f/∂A| over the tokens that the network reads.
+
+    Equally where that is zero. Padding gets no attention, but the class would change if it got some.
+    """
+    if read is not None and read.shape[1] == slope.shape[-1]:
+        slope = torch.where(read[:, None, None], slope, 0)
     meets = torch.matmul(weights.transpose(-2, -1), slope).abs().flatten(2).mean(-1)
     total = meets.sum(1, keepdim=True)
     share = torch.where(total > 0, meets / total, 1 / weights.shape[1])

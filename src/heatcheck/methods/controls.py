@@ -1,9 +1,10 @@
 """Controls: methods that every leaderboard shows and none ranks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,6 +31,8 @@ class Random(Method):
 
     grid: int | None = None
 
+    revised: ClassVar[Mapping[str, int]] = {"text": 3}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.grid is not None and (type(self.grid) is not int or self.grid < 1):
@@ -37,12 +40,11 @@ class Random(Method):
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         shape = probe.domain.shape(batch.x)
-        cells = shape if self.grid is None else (min(self.grid, shape[0]), min(self.grid, shape[1]))
+        cells = shape if self.grid is None else probe.domain.coarse_shape(batch.x, self.grid)
         streams = batch.streams.derive(probe.model.lineage)
         noise = streams.draw("random-map", lambda g: torch.rand(cells, generator=g, dtype=torch.float64))
-        if cells != shape:
-            noise = F.interpolate(noise[:, None], shape, mode="bilinear", align_corners=False)[:, 0]
-        return probe.domain.as_map(noise.flatten(1), batch.x)
+        sites = noise.flatten(1) if cells == shape else probe.domain.enlarged(noise, batch.x)
+        return probe.domain.as_map(sites, batch.x)
 
 
 @method("constant", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
@@ -66,6 +68,8 @@ class Sobel(Method):
     Paper: hooker2019.
     Cost per sample: nothing.
     """
+
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         return probe.domain.as_map(probe.domain.edges(batch.x), batch.x)

@@ -1,7 +1,9 @@
 """GradientSHAP and expected gradients: gradients at random points between random baselines and the input."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -62,7 +64,10 @@ class RandomPoints(Method):
 
 
 @method(
-    "gradient_shap", family="gradient", uses=("gradient",), properties=("dummy", "implementation_invariant", "linear")
+    "gradient_shap",
+    family="gradient",
+    uses=("gradient",),
+    properties=("dummy", "implementation_invariant", "linear"),
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradientShap(RandomPoints):
@@ -87,6 +92,8 @@ class GradientShap(RandomPoints):
     baseline: str = "zero"
     sigma: float = 0.0
 
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_deviation(self.id, self.sigma)
@@ -98,8 +105,9 @@ class GradientShap(RandomPoints):
         leaf = super().end(probe, copies)
         if self.sigma == 0:
             return leaf
-        noise = copies.streams.draw("noise", lambda rng: standard_normal(leaf, rng)).to(leaf.dtype)
-        return leaf + self.sigma * span(leaf) * noise
+        rngs = [copies.streams.generator(i, "noise") for i in range(len(copies))]
+        noise = standard_normal(probe.domain, copies.x, rngs)
+        return leaf + self.sigma * span(probe.domain, copies.x) * noise
 
 
 @method(

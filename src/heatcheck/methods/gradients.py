@@ -23,9 +23,20 @@ class Saliency(Method):
 
     $a = \partial f_t / \partial x$
 
-    Paper: simonyan2014.  Differs: signed; the paper takes the largest absolute channel, here `reduction` decides.
+    Args:
+        reduction: how channels or embedding coordinates become one number per site. `auto` sums channels, and takes the
+            Euclidean norm (`l2`) of a word embedding's gradient, whose sum is zero where a LayerNorm comes next.
+
+    Paper: simonyan2014.  Differs: signed on images; the paper takes the largest absolute channel, here `reduction`
+    decides.
     Cost per sample: 1 gradient.
     """
+
+    reduction: str = "auto"
+
+    @property
+    def plain_gradient(self) -> bool:
+        return True
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         return probe.gradient(batch, self.output)

@@ -1,6 +1,8 @@
 """Guided integrated gradients."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -20,7 +22,10 @@ ALIKE = 1 + 1e-6
 
 
 @method(
-    "guided_ig", family="gradient", uses=("gradient",), properties=("dummy", "implementation_invariant", "symmetric")
+    "guided_ig",
+    family="gradient",
+    uses=("gradient",),
+    properties=("dummy", "implementation_invariant", "symmetric"),
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GuidedIG(Method):
@@ -41,7 +46,8 @@ class GuidedIG(Method):
             the straight line.
         baseline: the fill that replaces everything at the start of the path.
 
-    Paper: kapishnikov2021.  Differs: gradients that differ by rounding alone go together.
+    Paper: kapishnikov2021.  Differs: gradients that differ by rounding alone go together; special tokens and padding of
+    a text, which cannot move, are no features.
     Cost per sample: `steps` gradients, one after another.
     """
 
@@ -49,6 +55,8 @@ class GuidedIG(Method):
     fraction: float = 0.25
     max_dist: float = 0.02
     baseline: str = "zero"
+
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +73,9 @@ class GuidedIG(Method):
         rows = torch.arange(len(batch))
         length = way.abs().flatten(1)
         length = length / length.sum(1, keepdim=True).clamp_min(torch.finfo(length.dtype).tiny)
+        free = domain.deletable(batch.x)
+        features = free.sum(1) * (length.shape[1] // free.shape[1])  # special tokens and padding stay where they are
+        block = [int(self.fraction * (n - 1)) + 1 for n in features.tolist()]
         done = torch.zeros_like(length)
         total = torch.zeros_like(length)
         for step in range(self.steps):
@@ -72,19 +83,24 @@ class GuidedIG(Method):
             x = domain.with_leaf(batch.x, point)
             slope = torch.cat([g for _, g in probe.gradients(batch, rows, x.take, self.output)]).flatten(1)
             before, goal = done, (step + 1) / self.steps
-            done = torch.stack([self.advance(*one, goal) for one in zip(done, length, slope.abs(), strict=True)])
+            each = zip(done, length, slope.abs(), block, strict=True)
+            done = torch.stack([self.advance(*one, goal) for one in each])
             total += (done - before) * slope
         return total.reshape(way.shape) * way
 
     def advance(
-        self, done: Float[Tensor, " n"], length: Float[Tensor, " n"], steepness: Float[Tensor, " n"], goal: float
+        self,
+        done: Float[Tensor, " n"],
+        length: Float[Tensor, " n"],
+        steepness: Float[Tensor, " n"],
+        block: int,
+        goal: float,
     ) -> Float[Tensor, " n"]:
         """How far each feature of one sample has moved, from 0 to 1, when `goal` of the whole distance is covered."""
         low, high = max(goal - self.max_dist, 0.0), min(goal + self.max_dist, 1.0)
         done = done.clamp_min(low)
         free = (done < high) & (length > 0)
         steepness = steepness.nan_to_num(nan=0.0)
-        block = int(self.fraction * (len(done) - 1)) + 1
         while count := int(free.sum()):
             missing = (length * (goal - done)).sum()
             if missing <= CLOSE:

@@ -1,7 +1,7 @@
 """SmoothGrad, SmoothGrad² and VarGrad: any method, averaged over noisy copies of the input."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import Batch
+from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.probe.asks import Shape, passes_of
@@ -38,6 +38,7 @@ class Smoothed(Method):
     absolute: bool = False
 
     outer: ClassVar[tuple[str, ...]] = ("output", "reduction", "post")
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,6 +49,8 @@ class Smoothed(Method):
         """The method that is smoothed, explaining this method's output."""
         component: Method = catalogue.build("method", self.of)
         for name in self.outer:
+            if name == "reduction" and component.reduction == "sum":  # as `resolve` writes it
+                continue
             if getattr(component, name) not in (type(component).parameters()[name], getattr(self, name)):
                 raise SpecError(
                     f"{self.id}(of={component.name}): {name} belongs to the wrapper; "
@@ -59,8 +62,13 @@ class Smoothed(Method):
     def uses(self) -> tuple[str, ...]:
         return self.inner.uses
 
+    @property
+    def plain_gradient(self) -> bool:
+        return self.inner.plain_gradient
+
     def resolve(self, domain: Domain) -> "Smoothed":
-        return dataclasses.replace(self, of=self.inner.resolve(domain).name)
+        inner = dataclasses.replace(self.inner.resolve(domain), reduction="sum")  # the wrapper reduces
+        return dataclasses.replace(self, of=inner.name, reduction=self.reduction_on(domain))
 
     def moments(self, probe: Probe, batch: Batch) -> tuple[Float[Tensor, "b ..."], Float[Tensor, "b ..."]]:
         """Mean and mean square of the inner method's values."""
@@ -87,9 +95,19 @@ class SmoothGrad(Smoothed):
 
     $a = \frac{1}{n} \sum_k g(x + \varepsilon_k), \quad \varepsilon_k \sim \mathcal{N}(0, \sigma^2)$
 
+    Args:
+        reduction: how channels or embedding coordinates become one number per site. `auto` sums them, but takes the
+            Euclidean norm (`l2`) of a word embedding's mean gradient, whose sum is zero where a LayerNorm comes next.
+        of: the method that is smoothed.
+        samples: noisy copies of each input.
+        sigma: standard deviation of the noise, as a fraction of each input's range.
+        absolute: whether `sigma` is the standard deviation itself, as in Captum.
+
     Paper: smilkov2017.
     Cost per sample: `samples` times the inner method's.
     """
+
+    reduction: str = "auto"
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         return self.moments(probe, batch)[0]
@@ -140,23 +158,27 @@ def noisy_copies(
         absolute: whether `sigma` is the standard deviation itself.
     """
     leaf = probe.domain.leaf(batch.x).detach()
-    deviation = sigma * (torch.ones_like(span(leaf)) if absolute else span(leaf))
+    reach = span(probe.domain, batch.x)
+    deviation = sigma * (torch.ones_like(reach) if absolute else reach)
     streams = [batch.streams.generator(i, "noise") for i in range(len(batch))]
     for rows in torch.split(repeat_rows(len(batch), samples), size):
         part = batch.take(rows.tolist())
-        noise = torch.stack([standard_normal(leaf, streams[i]) for i in rows.tolist()]).to(leaf.dtype)
+        noise = standard_normal(probe.domain, part.x, [streams[i] for i in rows.tolist()])
         yield rows, part.with_inputs(probe.domain.with_leaf(part.x, leaf[rows] + deviation[rows] * noise))
 
 
-def standard_normal(leaf: Float[Tensor, "b ..."], rng: torch.Generator) -> Float[Tensor, "..."]:
-    """Noise for one sample's leaf, drawn in single precision whatever the model's precision."""
-    return torch.randn(leaf.shape[1:], generator=rng, dtype=torch.float32)
+def standard_normal(domain: Domain, x: Inputs, rngs: Sequence[torch.Generator]) -> Float[Tensor, "b ..."]:
+    """Noise for each sample's leaf, drawn in single precision whatever the model's precision; padding gets none."""
+
+    def draw(row: int, shape: Sequence[int]) -> Tensor:
+        return torch.randn(tuple(shape), generator=rngs[row], dtype=torch.float32)
+
+    return domain.leaf_noise(x, draw).to(domain.leaf(x).dtype)
 
 
-def span(leaf: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+def span(domain: Domain, x: Inputs) -> Float[Tensor, "b ..."]:
     """Each sample's range, from its smallest to its largest value, in a shape that multiplies the leaf."""
-    flat = leaf.flatten(1)
-    return (flat.amax(1) - flat.amin(1)).reshape(-1, *[1] * (leaf.ndim - 1))
+    return domain.leaf_range(x).reshape(-1, *[1] * (domain.leaf(x).ndim - 1))
 
 
 def require_deviation(id: str, sigma: float) -> None:

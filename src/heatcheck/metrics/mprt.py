@@ -65,6 +65,8 @@ class Randomisation(Metric):
         "variant": ("plain", "smooth", "efficient"),
     }
 
+    revised: ClassVar[Mapping[str, int]] = {"text": 3}
+
     layers: int = 4
     order: str = "top_down"
     similarity: str = "spearman"

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core.types import OK, Batch
+from heatcheck.core.types import OK, Batch, Inputs
+from heatcheck.domain.base import Domain
 from heatcheck.probe.probe import Probe
 
 Draw = Callable[[Sequence[int], torch.Generator], Tensor]
@@ -40,16 +41,20 @@ def noisy_copies(
     """
     domain = probe.domain
     leaf = domain.leaf(batch.x).detach()
-    scale = share * (leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1))
+    scale = share * domain.leaf_range(batch.x)
     rngs = [batch.streams.generator(i, purpose) for i in range(len(batch))]
     sites = domain.deletable(batch.x).shape[1]
     size = max(probe.numerics.forward, probe.numerics.backward)
     for rows in torch.split(torch.arange(len(batch)).repeat_interleave(times), size):
         part = batch.take(rows.tolist())
-        noise = torch.stack([draw(leaf.shape[1:], rngs[i]) for i in rows.tolist()]).to(leaf.dtype)
+        noise = _noise(domain, part.x, draw, [rngs[i] for i in rows.tolist()]).to(leaf.dtype)
         moved = domain.with_leaf(part.x, leaf[rows] + noise * scale[rows].reshape(-1, *[1] * (leaf.ndim - 1)))
         keep = torch.zeros(len(rows), sites, dtype=torch.bool)
         yield rows, part.with_inputs(domain.delete(part.x, keep, moved))
+
+
+def _noise(domain: Domain, x: Inputs, draw: Draw, rngs: Sequence[torch.Generator]) -> Float[Tensor, "b ..."]:
+    return domain.leaf_noise(x, lambda row, shape: draw(shape, rngs[row]))
 
 
 def merge_statuses(status: list[list[str]], rows: Int[Tensor, " n"], theirs: Sequence[Sequence[str]]) -> None:

@@ -1,8 +1,9 @@
 """Sensitivity of maps to small random steps of the input: maximum, mean, and the local Lipschitz estimate."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -57,6 +58,8 @@ class Sensitivity(Metric):
 
     samples: int = 10
     radius: float = 0.02
+
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from heatcheck.probe.answers import Answers, scalar
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, is_out_of_memory
 
+T = TypeVar("T")
 UserFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, slice], Tensor]
 """A user's method or metric: gets the model as a function of leaf tensors, the leaf, the targets and the rows of the
 batch that these are."""
@@ -276,12 +277,12 @@ class Calls:
 
     # -- what is computed once ------------------------------------------------------------------------------
 
-    def shared(self, what: str, batch: Batch, make: Callable[[], Tensor]) -> Tensor:
+    def shared(self, what: str, batch: Batch, make: Callable[[], T]) -> T:
         """A value that several methods are made of; each is charged what it cost, whoever made it."""
         before = self.spent.copy()
         fresh = False
 
-        def run() -> tuple[Tensor, Spent]:
+        def run() -> tuple[T, Spent]:
             nonlocal fresh
             fresh = True
             return make(), self.spent.since(before)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heatcheck.core.spec import suggest
@@ -28,6 +28,7 @@ class Seen(Generic[R]):
         logits: class scores.
         target: the class of each question.
         value: the scalar explained, one per question.
+        read: the sites that the network reads, and not padding; None where it reads all.
     """
 
     rules: R
@@ -35,6 +36,7 @@ class Seen(Generic[R]):
     logits: Float[Tensor, "m c"]
     target: Int[Tensor, " n"]
     value: Float[Tensor, " n"]
+    read: Bool[Tensor, "m s"] | None = None
 
     def gradients(self, of: Sequence[Tensor], keep: bool = False) -> tuple[Tensor, ...]:
         """Derivatives of the value, as the rules pass them back; `keep` the graph if another is to be taken."""
@@ -183,7 +185,8 @@ class Inside(Calls):
                 with active:
                     logits = self.model.logits(self.domain.with_leaf(x, leaf))
                 own = batch.target[rows[index]]
-                return read(Seen(active, leaf, logits, own, scalar(logits[: len(own)], own, output))).detach()
+                value = scalar(logits[: len(own)], own, output)
+                return read(Seen(active, leaf, logits, own, value, self.domain.seen(x))).detach()
 
         self.spent.asked += forwards * len(rows)
         self.spent.slopes += backwards * len(rows)

@@ -21,11 +21,20 @@ from heatcheck.testing.watch import Broken, counting, failing_at, global_randomn
 
 Models = Sequence[Toy]
 
+PADDED_WIDTHS = {64: [0, 1, 2], 512: [0]}
+"""Widths that texts are padded to, and which of three texts."""
+
 
 @cache
 def method_models() -> tuple[Toy, ...]:
     """The toys on which every method is checked: pictures and texts, with and without feature maps."""
     return toys.gap_linear(), toys.additive(), toys.one_head_attention(), toys.bag_of_words()
+
+
+@cache
+def padded_model() -> Toy:
+    """The toy whose texts are padded further: an encoder with attention, ReLU and positions."""
+    return toys.tiny_bert()
 
 
 def special_models(method: Method) -> tuple[Toy, ...]:
@@ -116,6 +125,24 @@ def check_order_and_neighbours_irrelevant(method: Method, models: Models | None 
         method(used, replace(batch, target=(batch.target + 1) % 2))
         same(method(used, batch).values, reference, who, "maps of another target, made before, changed these")
         same(method(used, batch).values, reference, who, "shared answers changed a map")
+
+
+def check_padding_irrelevant(method: Method, models: Models | None = None) -> None:
+    """A text's map is the same, whatever width its batch is padded to."""
+    model = padded_model()
+    for _, batch in _where_it_applies(method, model):
+        if reason_against(method, model) is not None:
+            continue
+        who = f"{method.name} on {model.name}"
+        reference = fresh(method, model, batch)
+        for width, rows in PADDED_WIDTHS.items():
+            some = batch.take(rows)
+            wide = fresh(method, model, replace(some, x=toys.padded(some.x, width)))
+            told = f"a text padded to {width} tokens has another map than padded to {batch.x['ids'].shape[1]}"
+            for i, row in enumerate(rows):
+                assert wide.status[i] == reference.status[row], f"{who}: {told}: {wide.status[i]}"
+                tokens = batch.x["attention"][row].bool()
+                near(wide.values[i, : len(tokens)][tokens], reference.values[row, tokens], who, told, 1e-5)
 
 
 def check_model_untouched(method: Method, models: Models | None = None) -> None:
@@ -356,8 +383,8 @@ class Sum(nn.Module):
 
 
 def check_linear(method: Method, models: Models | None = None) -> None:
-    """`linear`: the map of a weighted sum of models is the weighted sum of their maps (explaining the logit)."""
-    method = replace(method, output="logit")
+    """`linear`: the map of a weighted sum of models is the weighted sum of their maps, of logits and by sums."""
+    method = replace(method, output="logit", reduction="sum")
     for make in (toys.bias_free_relu, toys.one_head_attention):
         f, g = make(), make(seed=1)
         twin = f.with_network(lambda net, g=g: _with_embedding_of(net, g.module()), "g")
@@ -456,7 +483,8 @@ def check_gradient_on_linear(method: Method, models: Models | None = None) -> No
     model = toys.linear()
     method = replace(method, output="logit")
     for _, batch in _where_it_applies(method, model):
-        weights = model.domain.reduce(toys.weights_of(model.module(), batch.x, batch.target), method.reduction)
+        how = method.reduction_on(model.domain)
+        weights = model.domain.reduce(toys.weights_of(model.module(), batch.x, batch.target), how)
         values = fresh(replace(method, post="none"), model, batch).values
         near(values, weights, f"{method.name} on {model.name}", "the map is not the weights", 1e-8)
 
@@ -466,6 +494,7 @@ GENERAL = (
     check_same_answer_twice,
     check_batch_size_irrelevant,
     check_order_and_neighbours_irrelevant,
+    check_padding_irrelevant,
     check_model_untouched,
     check_global_rng_untouched,
     check_float32_near_float64,

@@ -362,6 +362,63 @@ def one_head_attention(tokens: int = 12, classes: int = 3, *, seed: int = 0, **o
     return _text_toy(OneHead(24, tokens, 8, classes), "one_head_attention", tokens, seed, None, **options)
 
 
+class BertBlock(nn.Module):
+    """Attention between the tokens that are not hidden, then two layers on every token, each normalised afterwards."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(size, 3 * size)
+        self.proj = nn.Linear(size, size)
+        self.mlp = nn.Sequential(nn.Linear(size, 2 * size), nn.ReLU(), nn.Linear(2 * size, size))
+        self.norm1, self.norm2 = nn.LayerNorm(size), nn.LayerNorm(size)
+
+    def forward(self, x: Float[Tensor, "b t d"], seen: Bool[Tensor, "b 1 1 t"]) -> Float[Tensor, "b t d"]:
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).reshape(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        gathered = F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).reshape(b, t, d)
+        x = self.norm1(x + self.proj(gathered))
+        out: Tensor = self.norm2(x + self.mlp(x))
+        return out
+
+
+class TinyBert(nn.Module):
+    """Word and position embeddings under a LayerNorm, blocks of fused attention, a head on [CLS]."""
+
+    def __init__(self, vocabulary: int, longest: int, size: int, classes: int, depth: int, heads: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, size)
+        self.place = nn.Embedding(longest, size)
+        self.norm = nn.LayerNorm(size)
+        self.blocks = nn.ModuleList(BertBlock(size, heads) for _ in range(depth))
+        self.head = nn.Linear(size, classes)
+
+    def forward(self, embeds: Float[Tensor, "b t d"], attention: Int[Tensor, "b t"]) -> Float[Tensor, "b n"]:
+        tokens = self.norm(embeds + self.place.weight[: embeds.shape[1]])
+        for block in self.blocks:
+            tokens = block(tokens, attention[:, None, None] > 0)
+        out: Tensor = self.head(tokens[:, 0])
+        return out
+
+
+def tiny_bert(
+    tokens: int = 16,
+    classes: int = 3,
+    *,
+    longest: int = 512,
+    depth: int = 2,
+    heads: int = 2,
+    seed: int = 0,
+    **options: Any,
+) -> TextToy:
+    """Texts under a small encoder like BERT's, which reads texts padded to any width up to `longest`.
+
+    Its embeddings go straight into a LayerNorm, so that the gradient of each sums to zero over its coordinates.
+    """
+    network = TinyBert(24, longest, 8, classes, depth, heads)
+    return _text_toy(network, "tiny_bert", tokens, seed, None, **options)
+
+
 def _text_toy(
     network: nn.Module,
     name: str,
@@ -400,6 +457,13 @@ def text_inputs(words: Int[Tensor, " n"], tokens: int) -> Inputs:
             "sentence": torch.where(special, -1, place // 4),
         }
     )
+
+
+def padded(x: Inputs, tokens: int) -> Inputs:
+    """The same texts with padding up to `tokens` tokens."""
+    blank = {"ids": PAD, "attention": 0, "special": True, "word": -1, "sentence": -1}
+    room = tokens - x["ids"].shape[1]
+    return Inputs({name: F.pad(v, (0, room), value=blank[name]) for name, v in x.tensors.items()})
 
 
 # -- weights ---------------------------------------------------------------------------------------------------
