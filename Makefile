@@ -62,6 +62,7 @@ bench: .venv/.bench  ## overhead over the bare model passes, and time against ot
 docs: .venv/.dev  ## pages that are written by the code
 	$(BIN)/python -m heatcheck.testing.zoo docs/architectures.md
 	$(BIN)/python docs/pages.py docs
+	$(BIN)/python -m heatcheck.api.costs src/heatcheck/cli/costs.json
 
 clean:
 	rm -rf .venv runs dist .mypy_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+import typer
 from PIL import Image
 from typer.testing import CliRunner, Result
 
@@ -529,6 +531,96 @@ def test_a_listed_component_declares_itself() -> None:
     assert records["saliency"]["on"] == ["image", "text"]
     assert records["saliency"]["params"] == {"output": "logit", "reduction": "auto", "post": "none"}
     assert records["random"]["control"] is True
+
+
+@pytest.mark.parametrize("kind", ["methods", "metrics", "models", "data", "fills", "units", "profiles"])
+def test_each_of_a_list_has_a_card(kind: str) -> None:
+    for record in strict(heatcheck("list", kind, "--json").stdout):
+        shown = heatcheck("list", kind, record["id"])
+        assert shown.exit_code == 0, shown.output
+        assert shown.stdout.splitlines()[0] == record.get("form", record["id"])
+        assert "heatcheck run --" in shown.stdout or "hc.Benchmark(" in shown.stdout
+        for name, default in record.get("params", {}).items():
+            assert kind == "profiles" or f"{name}=" in shown.stdout, default
+
+
+def test_a_method_in_full() -> None:
+    shown = heatcheck("list", "methods", "rise").stdout
+    for words in (
+        "The mean of random smooth masks",
+        "perturbation",
+        "samples=1000  number of masks.",
+        "reduction=sum  how channels or embedding coordinates become one number per site.",  # of its base class
+        "efficientnet_lite0: 1,000 forward passes on a picture of 224 × 224 pixels",
+        "minilm_sentiment: does not apply",
+        "implementation_invariant",
+        "Petsiuk et al., RISE",
+        "heatcheck explain cat.jpg --method rise",
+    ):
+        assert words in shown
+    record = strict(heatcheck("list", "methods", "rise", "--json").stdout)
+    assert record["passes"] == {"efficientnet_lite0": {"forwards": 1000, "backwards": 0}, "minilm_sentiment": None}
+    assert heatcheck("list", "methods", "rise(samples=9)").stdout == shown
+
+
+def test_the_examples_of_cards_are_commands_that_parse() -> None:
+    group = typer.main.get_command(app)
+    lines = []
+    for kind in ("methods", "metrics", "fills", "units", "profiles", "models", "data"):
+        for record in strict(heatcheck("list", kind, "--json").stdout):
+            text = heatcheck("list", kind, record["id"]).stdout
+            lines += re.findall(r"heatcheck ((?:run|explain) .*?) *$", text, re.MULTILINE)
+    assert len(lines) > 150
+    for line in lines:
+        command, *arguments = shlex.split(line)
+        given = group.commands[command].make_context(command, arguments).params
+        for option in ("methods", "metrics"):
+            for spec in given.get(option) or ():
+                assert list(catalogue.problems(option[:-1], spec)) == [], line
+
+
+def test_a_cost_is_shown_for_the_default_model() -> None:
+    methods = heatcheck("list", "methods").stdout
+    assert re.search(r"^rise +perturbation +image +1,000 +The mean", methods, re.MULTILINE)
+    assert re.search(r"^rollout +attention +image, text +2 +", methods, re.MULTILINE)  # on the text default
+    assert re.search(r"^bagnet +intrinsic +image +The", methods, re.MULTILINE)  # on neither
+    metrics = heatcheck("list", "metrics").stdout
+    assert re.search(r"^abpc .* higher +2 once, 38 each +", metrics, re.MULTILINE)
+    assert re.search(r"^sds .* higher +17 once +", metrics, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_list_fits_the_terminal(width: int) -> None:
+    code = "import sys\nfrom heatcheck.cli import main\nsys.stdout.isatty = lambda: True\nmain()"
+    for kind in ("methods", "metrics"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "list", kind],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"},
+        )
+        lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in done.stdout.splitlines()]
+        assert max(map(len, lines)) <= width
+        for id in catalogue._shipped(kind[:-1]):
+            assert sum(line.startswith(f"{id} ") for line in lines) == 1, id
+        assert f"heatcheck list {kind} NAME" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "typo", "meant"),
+    [
+        ("methods", "rize", "rise"),
+        ("metrics", "sdss", "sds"),
+        ("units", "grd(4)", "grid"),
+        ("profiles", "quik", "quick"),
+    ],
+)
+def test_a_typo_in_a_list_suggests_the_nearest(kind: str, typo: str, meant: str) -> None:
+    done = heatcheck("list", kind, typo)
+    assert done.exit_code == 2
+    assert f"none is called {typo!r}; did you mean {meant}?" in done.stderr
+    assert done.stdout == ""
 
 
 def test_a_plugin_is_listed(home: Path) -> None:

@@ -188,6 +188,9 @@ def test_progress_is_told_in_passes(model):
     probe = replace(probe_for(model), tick=told.append)
     probe.logits(toy_batch(model, 5).x)
     assert told == [4, 1]
+    told.clear()
+    probe.gradient(toy_batch(model, 3), "logit")
+    assert sum(told) == 6  # a forward and a backward pass each
 
 
 # -- nothing is asked twice --------------------------------------------------------------------------------------

@@ -1,14 +1,19 @@
-"""`list`."""
+"""`list`: everything of a kind as a table, or one of them as a card."""
 
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from heatcheck.cli.console import Json, emit, table
+from heatcheck.cli.cards import card
+from heatcheck.cli.console import Json, console, emit, note, table
+from heatcheck.cli.costs import costs_of, shown_cost
 from heatcheck.cli.options import Plugins
 from heatcheck.core import catalogue
 from heatcheck.core.plugins import load_plugin
+from heatcheck.core.spec import SpecError, suggest
 
 
 class Kind(StrEnum):
@@ -24,28 +29,38 @@ class Kind(StrEnum):
 
 
 COLUMNS = {
-    Kind.METHODS: ("id", "family", "on", "uses", "summary"),
-    Kind.METRICS: ("id", "family", "on", "better", "needs", "summary"),
+    Kind.METHODS: ("id", "family", "on", "passes", "summary"),
+    Kind.METRICS: ("id", "family", "on", "better", "passes", "summary"),
     Kind.MODELS: ("form", "modality", "about"),
     Kind.DATA: ("form", "modality", "about"),
     Kind.FILLS: ("id", "on", "summary"),
     Kind.UNITS: ("form", "on", "summary"),
     Kind.PROFILES: ("id", "target", "note"),
 }
+_LEAST = 16  # characters of a summary that say something
+LEGEND = {
+    Kind.METHODS: "passes: forwards and backwards per sample on the default model, with default parameters",
+    Kind.METRICS: "passes per sample on the default model: once for all methods, for each method; maps: explained again",
+}
 
 
 def show(
     what: Annotated[Kind, typer.Argument(help="What to list.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them, shown in full.", show_default=False)
+    ] = None,
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:
-    """List what there is: methods, metrics, models, data, fills, units or profiles.
+    """List what there is: methods, metrics, models, data, fills, units or profiles; or show one of them in full.
 
-    With --json: an array of objects, each with its id and all that it declares.
+    With --json: an array of objects, each with its id and all that it declares; with a name, that object alone.
 
     [bold]Examples[/bold]
 
     heatcheck list methods
+
+    heatcheck list methods rise
 
     heatcheck list metrics --json
 
@@ -54,18 +69,21 @@ def show(
     for path in plugin or ():
         load_plugin(path)
     rows = records(what)
+    found = rows if name is None else find(what, name, rows)
     if json:
-        emit(rows)
+        emit(found)
+    elif isinstance(found, dict):
+        card(what, found)
     else:
-        table(COLUMNS[what], ([_cell(row.get(c)) for c in COLUMNS[what]] for row in rows))
+        show_table(what, found)
 
 
 def records(what: Kind) -> list[dict[str, Any]]:
-    """Everything of one kind, as it declares itself."""
+    """Everything of one kind, as it declares itself; methods and metrics with what they cost."""
     if what is Kind.METHODS:
-        return [entry.record() for entry in catalogue.methods_by_family()]
+        return [{**entry.record(), "passes": costs_of(entry)} for entry in catalogue.methods_by_family()]
     if what is Kind.METRICS:
-        return [entry.record() for entry in catalogue.metrics_by_family()]
+        return [{**entry.record(), "passes": costs_of(entry)} for entry in catalogue.metrics_by_family()]
     if what is Kind.FILLS:
         return [entry.record() for entry in catalogue.entries("fill").values()]
     if what is Kind.UNITS:
@@ -84,9 +102,60 @@ def records(what: Kind) -> list[dict[str, Any]]:
     return [model.record() for model in models().values()]
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else ""
+def find(what: Kind, name: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One of them by id, however it is written with parameters or a place: `rise(samples=500)`, `timm:resnet50`."""
+    known = {row["id"]: dict(row) for row in rows}
+    id = name.strip()
+    for mark in ("(", "@", ":"):
+        id = id if id in known else id.partition(mark)[0]
+    if id not in known:
+        raise SpecError(f"list {what}: none is called {name!r}{suggest(id, known)}")
+    return known[id]
+
+
+def show_table(what: Kind, rows: list[dict[str, Any]]) -> None:
+    """A line for each, in full where a program reads it; on a terminal cut to its width, under their families."""
+    columns = COLUMNS[what]
+    cells = [{column: _cell(column, row) for column in columns} for row in rows]
+    right = ("passes",) if what is Kind.METHODS else ()
+    if not sys.stdout.isatty():
+        table(columns, ([row[column] for column in columns] for row in cells), right=right)
+        return
+    for row in cells:
+        row["on"] = row.get("on", "").replace("image, text", "both")
+    _fitted([column for column in columns if column != "family"], cells, right)
+    if "passes" in columns:
+        note(LEGEND[what])
+    note(f"heatcheck list {what} NAME shows one of them in full")
+
+
+def _fitted(columns: Sequence[str], rows: Sequence[Mapping[str, str]], right: Sequence[str]) -> None:
+    """One line each: the last column is cut, and the family is a heading. Folded where that leaves too little."""
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in columns[:-1]]
+    room = screen.width - sum(widths) - 2 * len(widths)
+    if room < _LEAST:
+        table(columns, ([row[column] for column in columns] for row in rows), right=right)
+        return
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column, width in zip(columns, (*widths, room), strict=True):
+        made.add_column(column, width=width, no_wrap=True, justify="right" if column in right else "left")
+    family = ""
+    for row in rows:
+        if row.get("family", "") != family:
+            family = row["family"]
+            made.add_row(Text(family, style="bold"))
+        made.add_row(*(Text(row[column]) for column in columns))
+    screen.print(made)
+
+
+def _cell(column: str, row: Mapping[str, Any]) -> str:
+    value = row.get(column)
+    if column == "passes":
+        return shown_cost(row)
     if isinstance(value, list | tuple):
         return ", ".join("…" if v is None else str(v) for v in value)
     return "" if value is None else str(value)

@@ -7,6 +7,7 @@ User-defined components join when their module is imported.
 
 import ast
 import importlib
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heatcheck.core.declarations import constants_of, keywords_of
+from heatcheck.core.declarations import arguments_of, constants_of, keywords_of
 from heatcheck.core.papers import references
 from heatcheck.core.spec import Spec, SpecError, parse, suggest, write
 
@@ -54,6 +55,20 @@ class Entry:
     target: Any = field(default=None, repr=False)
     types: Mapping[str, str] = field(default_factory=dict, repr=False)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    inherited: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each parameter is, as far as its docstring and those that it inherits from say."""
+        said = {**self.inherited, **arguments_of(self.doc)}
+        return {name: said[name] for name in self.params if name in said}
+
+    @property
+    def explanation(self) -> str:
+        """The docstring between its first sentence and its list of arguments or notes: formula and background."""
+        paragraphs = self.doc.strip().split("\n\n")[1:]
+        ends = ("Args:", *(f"{title}:" for title in NOTES))
+        return "\n\n".join(itertools.takewhile(lambda text: not text.startswith(ends), paragraphs))
 
     @property
     def summary(self) -> str:
@@ -80,6 +95,7 @@ class Entry:
             "summary": self.summary,
             **facts,
             "params": {name: self.default(name) for name in self.params},
+            "meanings": self.meanings,
             "choices": {name: list(words) for name, words in self.choices.items()},
             "paper": self.note("Paper"),
             "references": references(self.note("Paper")),
@@ -137,7 +153,10 @@ def _entry(
             words = {**CHOICES, **_choices(node, classes, constants)}
             choices = {name: tuple(words[name]) for name in params if name in words}
             id = ast.literal_eval(call.args[0])
-            return Entry(kind, id, module, node.name, facts, doc, params, types=types, choices=choices)
+            inherited = _inherited_meanings(node, classes)
+            return Entry(
+                kind, id, module, node.name, facts, doc, params, types=types, choices=choices, inherited=inherited
+            )
     return None
 
 
@@ -161,6 +180,16 @@ def _choices(
         if isinstance(base, ast.Name) and base.id in classes:
             return _choices(classes[base.id], classes, constants)
     return {}
+
+
+def _inherited_meanings(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, str]:
+    """What the docstrings of a class's bases say about their parameters."""
+    found: dict[str, str] = {}
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name) and base.id in classes:
+            above = classes[base.id]
+            found |= {**_inherited_meanings(above, classes), **arguments_of(ast.get_docstring(above) or "")}
+    return found
 
 
 def _fields(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.AnnAssign]:

@@ -1,6 +1,7 @@
 """Reading what decorators declare from a file's syntax tree, without importing it."""
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,19 @@ def constants_of(tree: ast.Module) -> dict[str, Any]:
             except ValueError:
                 continue
     return found
+
+
+def arguments_of(doc: str) -> dict[str, str]:
+    """What a docstring says about each argument, one line each."""
+    found: dict[str, list[str]] = {}
+    section = re.search(r"^Args:\n(.*?)(?=\n\S|\Z)", doc, re.DOTALL | re.MULTILINE)
+    for line in section[1].splitlines() if section else ():
+        named = re.match(r"    (\w+): (.*)", line)
+        if named:
+            found[named[1]] = [named[2]]
+        elif found and line.strip():
+            found[next(reversed(found))].append(line.strip())
+    return {name: " ".join(lines) for name, lines in found.items()}
 
 
 def literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:

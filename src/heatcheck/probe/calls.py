@@ -64,7 +64,7 @@ class Calls:
     Args:
         model: who is asked.
         numerics: the shape of every call.
-        tick: called with the number of passes after each call, for progress bars.
+        tick: called with the number of passes, forward and backward, after each call, for progress bars.
     """
 
     model: Model
@@ -243,7 +243,7 @@ class Calls:
             self.spent.padding += short
             self.spent.forwards += len(index)
             self.spent.backwards += len(index) if direction == "backward" else 0
-            self.tick(len(index))
+            self.tick(len(index) * (2 if direction == "backward" else 1))
             yield index, out[: len(index)]
             at += len(index)
 

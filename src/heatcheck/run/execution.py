@@ -71,7 +71,8 @@ def predicted(part: Part, samples: Sequence[Sample]) -> int:
     x = next(readable(grid.model, samples), None)
     if x is None:
         return 0
-    return forecast(grid, Shape(grid.model.domain, x, grid.model)).forwards * len(samples)
+    each = forecast(grid, Shape(grid.model.domain, x, grid.model))
+    return (each.forwards + each.backwards) * len(samples)
 
 
 @dataclass
