@@ -38,6 +38,13 @@ PIL.Image.fromarray(noise).save("cat.jpg")
 nose_mask = numpy.zeros((300, 400), dtype=bool)
 nose_mask[100:120, 150:170] = True
 """,
+    "docs/your-own-model.md": f"""
+{PICTURE}
+import pathlib
+pathlib.Path("pics").mkdir()
+for i in range(3):
+    PIL.Image.fromarray(numpy.roll(noise, 50 * i, 0)).save(f"pics/{{i}}.png")
+""",
     "docs/your-own-method.md": f"{PICTURE}\nPIL.Image.fromarray(noise).save('photo.jpg')",
 }
 """What a page's reader has already: a picture, a model, data."""
