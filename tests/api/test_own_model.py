@@ -458,6 +458,34 @@ class TestTargets:
         known = {load_model(net, target=t).identity for t in ("column:1", "column:2", age, lambda o: o[:, 0], None)}
         assert len(known) == 5
 
+    def test_functions_that_differ_anywhere_are_other_targets(self):
+        """Lambdas of one line, defaults in a loop, what a closure holds, held arguments, a helper: all of it counts."""
+        net, places = Returns(lambda y, x: y), ([1], [2])
+
+        def picked(columns):
+            return lambda o: o[:, columns].sum(1)
+
+        def asks(helper):
+            def question(o):
+                return helper(o)
+
+            return question
+
+        pairs = [
+            (lambda o: o[:, 0], lambda o: o[:, 1]),
+            (lambda o: o[:, 0] + 1, lambda o: o[:, 0] - 1),
+            tuple(lambda o, i=i: o[:, i] for i in range(2)),
+            tuple(map(picked, places)),
+            (asks(lambda o: o[:, 0]), asks(lambda o: o[:, 1])),
+            tuple(functools.partial(torch.select, dim=1, index=i) for i in range(2)),
+            (functools.partial(torch.mean, dim=1), functools.partial(torch.sum, dim=1)),
+            (nn.Linear(3, 1), nn.Linear(3, 1)),
+        ]
+
+        for pair in pairs:
+            assert len({load_model(net, target=t).identity for t in pair}) == 2
+            assert len({load_model(net, target=pair[0]).identity for _ in range(2)}) == 1
+
     def test_a_study_file_and_worker_processes(self, tmp_path, pics):
         """Preprocessing, output and a function from a file beside the study; a worker loads the very same model."""
         checkpoint(tmp_path)

@@ -19,7 +19,7 @@ from heatcheck.data.load import load_data
 from heatcheck.data.matching import match_labels
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
-from heatcheck.models.base import Model, function_facts
+from heatcheck.models.base import Model
 from heatcheck.models.outputs import Number, as_number
 from heatcheck.models.preprocess import SAY_IT
 from heatcheck.models.targets import checked_target
@@ -216,7 +216,7 @@ class Benchmark:
     def _target(self, usual: str) -> str | int | Number:
         """The class to explain, or the number that is made of the output."""
         target = usual if self.target is None else self.target
-        number = as_number(target, function_facts)
+        number = as_number(target)
         return checked_target(target) if number is None else number
 
     def _model(self, label: str, spec: Any, data: Dataset, target: str | int | Number) -> Model:

@@ -132,7 +132,7 @@ class Model(ABC):
         """
         if type(self).logits not in (TorchModel.logits, CallableModel.logits):
             raise HeatcheckError(f"{type(self).__name__} reads its output itself: output= and target= do not reach it")
-        number = as_number(target, function_facts)
+        number = as_number(target)
         twin = copy.copy(self)
         twin.readout = Readout(self.readout.output if output is None else output, number or self.readout.number)
         twin.notes, twin.followed, twin._class_count = list(self.notes), set(), None

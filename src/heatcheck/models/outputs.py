@@ -14,6 +14,7 @@ from heatcheck.core.identity import digest
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError
+from heatcheck.models.functions import facts_of
 from heatcheck.models.targets import column_of, function_of
 
 _OWN_NUMBER = "target=lambda output: … makes one number per input of it"
@@ -49,13 +50,8 @@ class Number:
         )
 
 
-def as_number(target: Any, facts_of: Callable[[Callable[..., Any]], Any]) -> Number | None:
-    """The number that a target makes of the output: a function, `column:N` or `FILE.py:FUNCTION`; None for a class.
-
-    Args:
-        target: as a user gave it.
-        facts_of: what decides a function's values.
-    """
+def as_number(target: Any) -> Number | None:
+    """The number that a target makes of the output: a function, `column:N` or `FILE.py:FUNCTION`; None for a class."""
     if isinstance(target, Number):
         return target
     if (column := column_of(target)) is not None:
