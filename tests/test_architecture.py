@@ -143,7 +143,7 @@ def test_scores_and_leaderboard_are_made_once(tmp_path: Path) -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
     pictures = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     bench = hc.Benchmark(models=network, data=pictures, methods=["saliency", "random"], metrics=["sds"])
-    result = bench.run(tmp_path / "run", batch=4, progress="none")
+    result = type(bench.run(tmp_path / "run", batch=4, progress="none")).open(tmp_path / "run")
 
     def use_everything() -> None:
         result.report()

@@ -89,7 +89,10 @@ def test_home_is_spelt_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ('metrcs = ["sds"]', ":5:1: no setting is called 'metrcs'; did you mean metrics"),
         ('samples = "ten"', ":5:1: samples = 'ten' should be a valid integer"),
         ("samples = 0", ":5:1: samples = 0 should be greater than or equal to 1"),
-        ('target = "labell"', ":5:1: 'labell' is no target; did you mean label?; it is predicted, label, top2, the number of a class, column:N"),
+        (
+            'target = "labell"',
+            ":5:1: 'labell' is no target; did you mean label?; it is predicted, label, top2, the number of a class, column:N",
+        ),
         ("target = -1", ":5:1: -1 is no target"),
         ("target = true", ":5:1: True is no target"),
         ('profile = "quik"', ":5:1: no profile is called 'quik'; did you mean quick?"),

@@ -59,7 +59,8 @@ def test_deleting_everything_gives_the_full_deletion(id, modality):
 
 
 @pytest.mark.parametrize(
-    ("id", "modality"), [case for case in CASES if case[0] not in ("blur", "folded_blur", "channel_mean", "superpixel_mean")]
+    ("id", "modality"),
+    [case for case in CASES if case[0] not in ("blur", "folded_blur", "channel_mean", "superpixel_mean")],
 )
 def test_deleting_what_already_equals_the_fill_changes_nothing(id, modality):
     """Not for fills that are made from the picture itself: they change when a part of it does."""

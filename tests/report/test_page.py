@@ -146,9 +146,7 @@ def test_ties_are_called_ties(fake):
     known = {("sds", "grad_cam"): 0.8, ("sds", "rise"): 0.5, ("morf", "bad"): 0.9, ("morf", "occlusion"): 0.9}
     says = answer_of(levels(small(fake, spoil=False, n=12), known))
     assert says("comes first in 1 of them and shares first place in 1.")
-    assert says(
-        "Best, tied grad_cam rise(masks=9) May be as good as them no others: these 2 share the best rank"
-    )
+    assert says("Best, tied grad_cam rise(masks=9) May be as good as them no others: these 2 share the best rank")
     says = answer_of(levels(small(fake, spoil=False, n=12), {k: v for k, v in known.items() if k[0] == "morf"}))
     assert says("and shares first place in 2 of them.") and not says("all others are significantly worse")
 

@@ -138,7 +138,7 @@ def test_a_sample_that_has_changed_is_refused(ready):
 def test_a_model_that_has_changed_is_refused(ready, monkeypatch):
     *_, works = ready
     setup = ready[0]
-    monkeypatch.setattr("heatcheck.run.resources.load_model", lambda spec, name: setup.models["toy"])
+    monkeypatch.setattr("heatcheck.run.resources.load_model", lambda spec, **_: setup.models["toy"])
     told = replace(works[0], identity="another", sources=Sources(models={"toy": "toy"}))
     with pytest.raises(HeatcheckError, match="model 'toy' has changed"):
         Resources().grid(told)
