@@ -528,9 +528,19 @@ target = "targets.py:gap"
         assert "'label' is for runs" in " ".join(told.output.split())
 
     def test_top2_and_labels_of_a_regression(self, tmp_path):
-        for target, reason in (("top2", "gives one number per input"), ("label", "is not a class of a model with 1")):
-            result = run(tmp_path / target, models=[Linear((-1,))], data=(X, [3, 7]), target=target)
-            assert all(reason in s for s in result.scores()["status"]), result.scores()["status"].to_list()
+        settings = {"models": [Linear((-1,))], "data": (X, [3, 7])}
+        with pytest.raises(HeatcheckError, match="target='top2', but the model gives one number per input"):
+            run(tmp_path / "top2", target="top2", **settings)
+        status = run(tmp_path / "label", target="label", **settings).scores()["status"]
+        assert all("is not a class of a model with 1" in s for s in status), status.to_list()
+
+    def test_names_of_folders_are_no_matter_for_a_number(self, tmp_path, pics, net):
+        for i, name in enumerate(("cat", "dog")):
+            (pics / name).mkdir()
+            (pics / f"{i}.png").rename(pics / name / f"{i}.png")
+        result = run(tmp_path / "run", models=[net], data=f"folder:{pics}", preprocess=SMALL, target="column:2")
+        assert result.scores()["status"].to_list() == ["ok"] * 4
+        assert not any("no class of" in note for note in result.manifest["data"]["notes"])
 
     def test_a_text_classifier(self, bert_folder):
         heat = hc.explain(

@@ -150,7 +150,8 @@ class Benchmark:
         for label, spec in models.items():
             if keys[label] not in self._loaded:
                 self._loaded[keys[label]] = self._model(label, spec, data, target)
-        data = match_labels(data, {label: self._loaded[key].classes for label, key in keys.items()})
+        if not isinstance(target, Number):  # a number of the output has no classes that labels could name
+            data = match_labels(data, {label: self._loaded[key].classes for label, key in keys.items()})
         record = {
             "models": {label: spec if isinstance(spec, str) else type(spec).__name__ for label, spec in models.items()},
             "data": printable(self.data) if isinstance(self.data, str) else data.name,
