@@ -102,7 +102,7 @@ def problems(result: Result, metric: str) -> Iterator[str]:
         f"{metric}: {s} is outside of {low} … {high}" for s in good["score"] if not low - 1e-9 <= s <= high + 1e-9
     )
     sign = 1 if entry.facts["better"] == "higher" else -1
-    board = result.leaderboard().filter((pl.col("metric") == metric) & pl.col("mean").is_not_null())
+    board = result.leaderboard().full.filter((pl.col("metric") == metric) & pl.col("mean").is_not_null())
     for (model,), rows in board.group_by("model"):
         mean = dict(zip(rows["method"], rows["mean"], strict=True))
         marked = set(rows.filter(~pl.col("beats_random").fill_null(False))["method"])

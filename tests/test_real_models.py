@@ -172,7 +172,7 @@ def test_one_study_file_serves_both_modalities(tmp_path, model, data):
     assert len(set(ok["metric"])) >= 4
     for skip in result.facts["skipped"]:
         assert len(skip["reason"]) > 20
-    board = result.leaderboard().filter(pl.col("metric") == "sds")
+    board = result.leaderboard().full.filter(pl.col("metric") == "sds")
     assert board.filter(pl.col("method") == "oracle")["mean"].item() == pytest.approx(1.0)
     assert abs(board.filter(pl.col("method") == "random")["mean"].item()) < 0.5
     assert Path(tmp_path / "r" / "report.html").stat().st_size > 50_000

@@ -164,7 +164,7 @@ def test_a_decorated_function_is_a_method_everywhere(net, x, tmp_path):
     torch.testing.assert_close(hc.explain(net, x, method="gradient_squared(power=2.0)").values, plain)
     bench = hc.Benchmark(models=net, data=x, methods=[gradient_squared, "random"], metrics=["sds"])
     result = bench.run(tmp_path / "r", progress="none")
-    assert result.leaderboard().filter(method="gradient_squared")["n_ok"].item() == 3
+    assert result.leaderboard().full.filter(method="gradient_squared")["n_ok"].item() == 3
     assert "gradient_squared" in result.report().read_text(encoding="utf-8")
 
 
@@ -247,7 +247,7 @@ def test_random_under_another_label_is_what_methods_are_held_against(net, x, tmp
     methods = {"S": "saliency", "occ": "occlusion(units=grid(2))", "random_7": "random(grid=7)"}
     bench = hc.Benchmark(models={"net": net}, data=x, methods=methods, metrics=["morf(steps=4)"])
     result = bench.run(tmp_path / "r", batch=4, progress="none")
-    verdicts = {row["method"]: row["beats_random"] for row in result.leaderboard().to_dicts()}
+    verdicts = {row["method"]: row["beats_random"] for row in result.leaderboard().full.to_dicts()}
     assert verdicts["S"] is not None and verdicts["occ"] is not None
     assert result.stats_facts.random == "random_7"
 

@@ -275,7 +275,7 @@ def test_it_goes_on_where_it_stopped_and_outputs_are_free(net, x, tmp_path):
 
 def test_labels_of_ones_own_reach_tables(net, x, tmp_path):
     bench = hc.Benchmark(models=net, data=x, methods={"S": "saliency", "R": "random"}, metrics={"D": "morf(steps=2)"})
-    board = bench.run(tmp_path / "run", progress="none").leaderboard()
+    board = bench.run(tmp_path / "run", progress="none").leaderboard().full
     assert set(board["method"]) == {"S", "R"} and set(board["metric"]) == {"D"}
 
 

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from heatcheck import stats
+from heatcheck.report.board import Leaderboard
 
 SCORES = {
     "run": pl.String,
@@ -147,7 +148,8 @@ class FakeResult:
         return self._scores
 
     def leaderboard(self):
-        return stats.leaderboard(self._scores, stats.Facts.of(self.facts))
+        facts = stats.Facts.of(self.facts)
+        return Leaderboard(stats.leaderboard(self._scores, facts), facts)
 
     def samples(self):
         return self._samples

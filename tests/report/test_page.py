@@ -126,8 +126,9 @@ def test_the_answer_says_what_the_numbers_say(fake):
         assert expected.replace(" ", "") in answer, expected
 
 
-def levels(run, known):
-    """The run with the same score on every sample: `known[metric, method]`, or 0."""
+def levels(run, known, paper=True):
+    """The run with the same score on every sample: `known[metric, method]`, or 0. A paper's metrics all count."""
+    run.facts["paper"] = paper
     score = pl.struct("metric", "method").map_elements(
         lambda r: known.get((r["metric"], r["method"].partition("(")[0]), 0.0), return_dtype=pl.Float64
     )
@@ -148,7 +149,7 @@ def test_ties_are_called_ties(fake):
     assert says("comes first in 1 of them and shares first place in 1.")
     assert says("Best, tied grad_cam rise(masks=9) May be as good as them no others: these 2 share the best rank")
     says = answer_of(levels(small(fake, spoil=False, n=12), {k: v for k, v in known.items() if k[0] == "morf"}))
-    assert says("and shares first place in 2 of them.") and not says("all others are significantly worse")
+    assert says("and shares first place in 2 of them.") and not says("significantly worse than some method")
 
 
 def test_worse_than_random_is_said_only_where_it_is_so(fake):
@@ -176,7 +177,19 @@ def test_form_and_sanity_do_not_count_in_the_mean_rank(fake, families):
         metric["family"] = family
     says = answer_of(run)
     assert says("grad_cam has the best mean rank, 1.00 over 1 metric.") == ("deletion" in families)
-    assert says("The mean rank does not include morf: it does not measure faithfulness") == ("deletion" in families)
+    assert says("Not in the mean rank: morf, as it does not measure faithfulness") == ("deletion" in families)
+
+
+def test_a_metric_that_prefers_random_is_shown_with_its_reason_and_does_not_count(fake):
+    good = {("morf", name): -0.8 for name in ("grad_cam", "rise", "bad", "occlusion")}
+    run = levels(
+        small(fake, spoil=False, n=12), {**good, ("sds", "random"): 0.9, ("sds", "grad_cam"): 0.8}, paper=False
+    )
+    says = answer_of(run)
+    assert says("over 1 metric") and says("Not in the mean rank: sds, as random has the best mean of all.")
+    none = levels(small(fake, spoil=False, n=12), {("sds", "random"): 0.9, ("sds", "grad_cam"): 0.8}, paper=False)
+    says = answer_of(none)
+    assert says("No mean rank: no metric counts.") and not says("no metric ranks at least two methods")
 
 
 def test_the_names_of_metrics_break_after_underscores(fake):

@@ -33,6 +33,7 @@ def test_facts_of_a_run():
     assert facts.circular == {("occlusion", "sds")}
     assert facts.of_model == {"accuracy"} and facts.outside_mean_rank == {"sparseness"}
     assert Facts.of({}) == Facts({})
+    assert Facts.of({"paper": True}).paper and not facts.paper
 
 
 def test_random_by_name_goes_before_random_by_id():

@@ -19,6 +19,7 @@ from heatcheck.stats import (
     differences,
     holm,
     leaderboard,
+    left_out,
     not_better_than_random,
     overall,
     separation,
@@ -52,12 +53,24 @@ MUTANTS = (
         "above_zero(differences[behind]",
         "test_the_test_is_one_sided",
     ),
-    ("stats/leaderboard.py", "len(ranked) < 2 or metric", "len(ranked) < 1 or metric", "test_overall_known_answer"),
+    ("stats/leaderboard.py", "len(ranked) < 2 or (model", "len(ranked) < 1 or (model", "test_overall_known_answer"),
     (
         "stats/leaderboard.py",
         'facts.sign(metric) * np.array([entry["mean"]',
         'np.array([entry["mean"]',
         "test_overall_known_answer",
+    ),
+    (
+        "stats/leaderboard.py",
+        "2 * better >= tested.height",
+        "2 * better > tested.height",
+        "test_a_metric_leaves_the_mean_rank_where_few_methods_beat_random",
+    ),
+    (
+        "stats/leaderboard.py",
+        ">= sign * mean for mean in ranked",
+        "<= sign * mean for mean in ranked",
+        "test_a_metric_leaves_the_mean_rank_where_random_is_best",
     ),
     ("stats/leaderboard.py", "first and tied", "tied", "test_overall_tells_sole_from_shared_first_places"),
     (
@@ -483,6 +496,63 @@ def test_metrics_apart_are_ranked_and_do_not_count_in_the_mean_rank(long):
     assert row(table, "b", "abpc")["rank"] == 1
     got = overall(table, Facts({"sds": True, "abpc": True}, CONTROLS, outside_mean_rank=frozenset({"abpc"})))
     assert got.select("method", "mean_rank", "wins", "metrics", "of").rows() == [("a", 1, 1, 1, 1), ("b", 2, 0, 1, 1)]
+
+
+def left(table, **facts):
+    facts = Facts({"sds": True, "abpc": True}, CONTROLS, **facts)
+    made = board(table, facts)
+    return dict(left_out(made, facts).select("metric", "reason").rows()), overall(made, facts)
+
+
+def against(gaps, n=20, seed=0, **options):
+    """A table in which each method's scores are random's, plus a gap, plus noise."""
+    rng = np.random.default_rng(seed)
+    base = rng.normal(size=n)
+    methods = {f"m{i}": base + gap + 0.1 * rng.normal(size=n) for i, gap in enumerate(gaps)}
+    return {**methods, "random": base}
+
+
+def test_a_metric_leaves_the_mean_rank_where_random_is_best(long):
+    good, bad = against([2, 1]), against([-1, -2])
+    reasons, total = left(pl.concat([long(good), long(bad, metric="abpc")]))
+    assert reasons == {"abpc": "random has the best mean of all"}
+    assert total.select("method", "mean_rank", "metrics", "of").rows() == [("m0", 1, 1, 1), ("m1", 2, 1, 1)]
+    turned, _ = left(long(bad | {"m1": bad["random"] + 3}))
+    assert turned == {}  # one of two is half
+
+
+@pytest.mark.parametrize(
+    ("gaps", "reason"),
+    [
+        ([1, 0, 0.001], "only 1 of 3 methods is better than random"),
+        ([1, 1, 0, 0, -1], "only 2 of 5 methods are better than random"),
+        ([0.01, -0.01, -0.01], "no method is better than random"),
+        ([1, 1, 0, 0], None),
+        ([1, 0], None),
+    ],
+)
+def test_a_metric_leaves_the_mean_rank_where_few_methods_beat_random(long, gaps, reason):
+    reasons, total = left(long(against(gaps, seed=3)))
+    assert reasons.get("sds") == reason
+    assert total["mean_rank"].is_null().all() == (reason is not None)
+    assert total.height == len(gaps)
+
+
+def test_a_papers_metrics_all_count(long):
+    table = long(against([-1, -2]))
+    assert left(table)[0] and left(table)[1]["mean_rank"].is_null().all()
+    reasons, total = left(table, paper=True)
+    assert reasons == {} and total["mean_rank"].to_list() == [1, 2]
+
+
+def test_too_few_samples_are_no_reason_against_a_metric(long):
+    assert left(long(against([1, 1, 1], n=3)))[0] == {}
+    assert left(long({m: v for m, v in against([-1, -2]).items() if m != "random"}))[0] == {}
+
+
+def test_form_and_sanity_have_their_own_reason(long):
+    reasons, _ = left(long(against([1, 1])), outside_mean_rank=frozenset({"sds"}))
+    assert reasons["sds"].startswith("it does not measure faithfulness")
 
 
 # The house ----------------------------------------------------------------------------------------

@@ -8,19 +8,21 @@ from heatcheck import stats
 from heatcheck.run.reader import RunReader
 
 if TYPE_CHECKING:
-    import polars as pl
+    from heatcheck.report.board import Leaderboard
 
 
 class Result(RunReader):
     """Scores, curves, maps and facts of one run, what statistics make of them, and its report."""
 
-    def leaderboard(self) -> "pl.DataFrame":
-        """Methods per model and metric: mean, interval, rank, rank interval, coverage."""
+    def leaderboard(self) -> "Leaderboard":
+        """Methods per model and metric: mean, interval, rank, verdict, seconds; `.full` is the data frame of all columns."""
         return self._leaderboard
 
     @cached_property
-    def _leaderboard(self) -> "pl.DataFrame":
-        return stats.leaderboard(self.scores(), self.stats_facts)
+    def _leaderboard(self) -> "Leaderboard":
+        from heatcheck.report.board import Leaderboard
+
+        return Leaderboard(stats.leaderboard(self.scores(), self.stats_facts), self.stats_facts)
 
     @cached_property
     def stats_facts(self) -> stats.Facts:

@@ -57,7 +57,7 @@ def run(
         page = result.report(report.expanduser() if report else folder / "report.html")
     failed = result.failed
     if json:
-        rows = result.leaderboard().to_dicts()
+        rows = result.leaderboard().full.to_dicts()
         emit({"run": folder, "report": page, "failed": failed, "skipped": skips(result), "leaderboard": rows})
     else:
         show_leaderboard(result)

@@ -28,6 +28,7 @@ class Profile:
         target: the class that is explained where none is named.
         params: parameters by kind and component id, used where a spec names none.
         aliases: other names for specs, such as a paper's own labels.
+        paper: whether these are the settings of a paper; all its metrics then count in the mean rank.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Profile:
     target: str = "predicted"
     params: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    paper: bool = False
 
     def spec(self, written: str) -> str:
         """The spec behind an alias; anything else as it is."""
@@ -88,7 +90,13 @@ def load_profile(name: str) -> Profile:
         target=said["target"],
         params={kind: said.get(kind, {}) for kind in KINDS},
         aliases=said.get("aliases", {}),
+        paper=said.get("paper", False),
     )
+
+
+def is_paper(name: str) -> bool:
+    """Whether a profile has the settings of a paper; False for a name that no profile has."""
+    return name in names() and load_profile(name).paper
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from heatcheck.stats import Facts
 COLOURS = 8
 ALPHA = 0.05
 _SHADES = 8
+_BY_CASE = ("scores", "board", "totals", "best", "left_out")  # tables with a row per model and data set
 _CURVES = 6  # with more ranked methods, only the first few and the last are visible at first
 
 
@@ -30,6 +31,7 @@ class Tables:
         board: means, ranks and tests against random, per metric.
         totals: mean ranks over all metrics.
         best: the best methods of every metric, and those that may be the best as well.
+        left_out: metrics that do not count in the mean rank, and why.
     """
 
     run: Mapping[str, Any]
@@ -38,18 +40,20 @@ class Tables:
     board: pl.DataFrame
     totals: pl.DataFrame
     best: pl.DataFrame
+    left_out: pl.DataFrame
 
     @classmethod
     def of(cls, source: RunSource) -> "Tables":
         """The tables of a whole run."""
-        facts, scores, board = Facts.of(source.facts), source.scores(), source.leaderboard()
+        facts, scores, board = Facts.of(source.facts), source.scores(), source.leaderboard().full
         totals = stats.overall(board, facts)
-        return cls(source.facts, facts, scores, board, totals, stats.best_and_tied(board))
+        best, left_out = stats.best_and_tied(board), stats.left_out(board, facts)
+        return cls(source.facts, facts, scores, board, totals, best, left_out)
 
     def at(self, model: str, data: str) -> "Tables":
         """The tables of one model on one data set."""
         here = (pl.col("model") == model) & (pl.col("data") == data)
-        tables = {name: getattr(self, name).filter(here) for name in ("scores", "board", "totals", "best")}
+        tables = {name: getattr(self, name).filter(here) for name in _BY_CASE}
         return replace(self, **tables)
 
 
@@ -104,7 +108,7 @@ def _metric_view(
         tied=tuple(views[m] for m in tied),
         not_better=tuple(views[r["method"]] for r in tested if not r["beats_random"]) if tested else None,
         worse=tuple(views[r["method"]] for r in tested if r["loses_to_random"]),
-        in_mean_rank=name not in facts.outside_mean_rank,
+        left_out=next(iter(tables.left_out.filter(pl.col("metric") == name)["reason"]), ""),
         circular=tuple(views[r["method"]] for r in raw if r["circular"]),
         curves=curve_chart(source.curves(model, name).filter(pl.col("sample").is_in(samples)), list(views)),
         visible=first_and_last if len(ranked) > _CURVES else frozenset(views),

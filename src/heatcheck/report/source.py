@@ -7,6 +7,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from heatcheck.report.board import Leaderboard
+
 
 class RunSource(Protocol):
     """A finished or partial run. All its strings are untrusted."""
@@ -18,7 +20,7 @@ class RunSource(Protocol):
     def scores(self) -> pl.DataFrame:
         """The long table: run, model, data, sample, target, method, metric, score, status and costs."""
 
-    def leaderboard(self) -> pl.DataFrame:
+    def leaderboard(self) -> Leaderboard:
         """What `heatcheck.stats.leaderboard` makes of the scores."""
 
     def samples(self) -> pl.DataFrame:

@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 def leaderboard(result: RunSource) -> "LeaderboardTable":
     """A run's leaderboards, as something rich can print."""
-    return leaderboard_table(result.leaderboard(), result.facts)
+    return leaderboard_table(result.leaderboard().full, result.facts)
 
 
 def leaderboard_table(board: pl.DataFrame, facts: Mapping[str, Any]) -> "LeaderboardTable":
@@ -90,6 +90,7 @@ class LeaderboardTable:
     def _notes(self, case: pl.DataFrame, facts: stats.Facts) -> Iterator[Text]:
         yield from _against_random(case, facts)
         totals = stats.overall(case, facts)
+        yield from _left_out(case, totals, facts)
         part = totals.filter(pl.col("mean_rank").is_not_null() & (pl.col("metrics") < pl.col("of")))
         for k, of in part.select("metrics", "of").head(1).iter_rows():
             words = f"ranked under {k} of {of} metrics; mean ranks over different metrics are only roughly comparable"
@@ -124,6 +125,15 @@ def _against_random(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Text]:
             metrics_of.setdefault(tuple(row["methods"]), []).append(row["metric"])
     for methods, metrics in metrics_of.items():
         yield _note(f"not better than random under {', '.join(metrics)}: {', '.join(methods)}", style="")
+
+
+def _left_out(case: pl.DataFrame, totals: pl.DataFrame, facts: stats.Facts) -> Iterator[Text]:
+    """Which metrics do not count in the mean rank, and why; and that there is none where no metric counts."""
+    without = stats.left_out(case, facts)
+    for (reason,), group in without.group_by("reason", maintain_order=True):
+        yield _note(f"not in the mean rank: {', '.join(group['metric'])} ({reason})", style="")
+    if without.height and totals["mean_rank"].is_null().all():
+        yield _note("No metric counts in the mean rank, so no method has one.", style="")
 
 
 def _mean_rank(total: Row) -> str:

@@ -87,7 +87,7 @@ class MetricView:
         tied: other ranked methods that do not differ significantly from the best.
         not_better: methods not significantly better than random; None where nothing was tested.
         worse: methods significantly worse than random.
-        in_mean_rank: whether it counts in the mean rank.
+        left_out: why it does not count in the mean rank; empty where it does.
         circular: methods that make this metric's own queries.
         curves: deletion curves, where stored.
         visible: methods whose curves are visible at first.
@@ -105,7 +105,7 @@ class MetricView:
     tied: tuple[MethodView, ...]
     not_better: tuple[MethodView, ...] | None
     worse: tuple[MethodView, ...]
-    in_mean_rank: bool
+    left_out: str
     circular: tuple[MethodView, ...]
     curves: CurveChart | None
     visible: frozenset[str]
@@ -202,7 +202,7 @@ class CaseView:
     @property
     def outside_mean_rank(self) -> tuple[MetricView, ...]:
         """Metrics that rank methods and do not count in the mean rank."""
-        return tuple(m for m in self.metrics if m.best and not m.in_mean_rank)
+        return tuple(m for m in self.metrics if m.best and m.left_out)
 
 
 @dataclass(frozen=True)

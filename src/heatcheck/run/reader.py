@@ -10,6 +10,7 @@ import torch
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
 from heatcheck.core.types import OK, HeatcheckError, Scores
+from heatcheck.profiles import is_paper
 from heatcheck.run.store import At, Store, map_row, score_row
 from heatcheck.run.task import choose_target
 
@@ -286,6 +287,7 @@ class RunReader:
             "created": m["created"],
             "heatcheck_version": m["heatcheck"],
             "profile": study.get("profile", "default"),
+            "paper": is_paper(study.get("profile", "default")),
             "profile_note": study.get("profile_note", ""),
             "seed": m["seed"],
             "target": m["target"],

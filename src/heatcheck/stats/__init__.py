@@ -10,7 +10,7 @@ from heatcheck.stats.intervals import (
     resampled_means,
     studentised,
 )
-from heatcheck.stats.leaderboard import leaderboard, overall
+from heatcheck.stats.leaderboard import leaderboard, left_out, overall
 from heatcheck.stats.multiverse import (
     Rankings,
     Universe,
@@ -50,6 +50,7 @@ __all__ = [
     "kendall_tau",
     "kendall_w",
     "leaderboard",
+    "left_out",
     "mean_band",
     "mean_interval",
     "missing_scores",

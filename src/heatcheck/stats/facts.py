@@ -17,7 +17,8 @@ class Facts:
         circular: (method, metric) pairs in which the method makes the metric's own queries.
         random: the control that carries no information; a control even when `controls` omits it.
         of_model: metrics that measure the model: all maps score the same, so none is ranked or tested against random.
-        outside_mean_rank: metrics that rank methods and do not count in the mean rank.
+        outside_mean_rank: metrics that rank methods, do not measure faithfulness and do not count in the mean rank.
+        paper: whether the run has the settings of a paper, whose metrics count even if random does well under them.
     """
 
     higher_is_better: Mapping[str, bool]
@@ -26,6 +27,7 @@ class Facts:
     random: str = "random"
     of_model: frozenset[str] = frozenset()
     outside_mean_rank: frozenset[str] = frozenset()
+    paper: bool = False
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> "Facts":
@@ -40,6 +42,7 @@ class Facts:
             random="random" if "random" in randoms or not randoms else randoms[0],
             of_model=of_model,
             outside_mean_rank=outside_mean_rank({m["name"]: m.get("family") for m in metrics}, of_model),
+            paper=bool(run.get("paper", False)),
         )
 
     def is_control(self, method: str) -> bool:

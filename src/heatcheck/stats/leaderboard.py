@@ -8,9 +8,9 @@ import polars as pl
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import heavy_tailed, mean_interval, studentised
 from heatcheck.stats.onesided import above_zero
-from heatcheck.stats.paired import flips_for, holm
+from heatcheck.stats.paired import flips_for, holm, too_few
 from heatcheck.stats.ranks import rank_sets, rounded, strict_rank
-from heatcheck.stats.table import COSTS, Array, MetricGroup, Row, groups, nan_to_null
+from heatcheck.stats.table import COSTS, KEYS, Array, MetricGroup, Row, groups, nan_to_null
 
 LEADERBOARD = {
     "model": pl.String,
@@ -38,6 +38,8 @@ LEADERBOARD = {
     "forwards": pl.Float64,
     "backwards": pl.Float64,
 }
+
+LEFT_OUT = {"model": pl.String, "data": pl.String, "metric": pl.String, "reason": pl.String}
 
 OVERALL = {
     "model": pl.String,
@@ -157,10 +159,56 @@ def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -
     return better, worse
 
 
+def left_out(board: pl.DataFrame, facts: Facts, *, level: float = 0.95) -> pl.DataFrame:
+    """The metrics that rank methods and do not count in the mean rank, with the reason.
+
+    Those of form and sanity (`facts.outside_mean_rank`); and, except in a run with a paper's settings, those under which
+    random has the best mean of all, or fewer than half of the ranked methods are significantly better than random. The
+    last needs enough samples for a method to be significantly better.
+
+    Args:
+        board: what `leaderboard` returned.
+        facts: directions, the random control, which metrics do not measure faithfulness.
+        level: of the tests against random on the board.
+
+    Returns:
+        `model`, `data`, `metric`, `reason`.
+    """
+    rows = []
+    for key, group in board.group_by(KEYS, maintain_order=True):
+        ranked = group.filter("ranked")
+        reason = _reason_against(str(key[2]), group, ranked, facts, level) if ranked.height else None
+        if reason:
+            rows.append((*key, reason))
+    return pl.DataFrame(rows, schema=LEFT_OUT, orient="row")
+
+
+def _reason_against(metric: str, group: pl.DataFrame, ranked: pl.DataFrame, facts: Facts, level: float) -> str | None:
+    """Why a metric does not count in the mean rank; None where it does."""
+    if metric in facts.outside_mean_rank:
+        return "it does not measure faithfulness, but the form of a map or whether it depends on the model"
+    random = group.filter((pl.col("method") == facts.random) & pl.col("mean").is_not_null())
+    if facts.paper or random.is_empty():
+        return None
+    sign = facts.sign(metric)
+    if all(sign * random["mean"].item() >= sign * mean for mean in ranked["mean"]):
+        return "random has the best mean of all"
+    tested = ranked.filter(pl.col("beats_random").is_not_null())
+    better = int(tested["beats_random"].sum())
+    tests = group.filter(~pl.col("control") & pl.col("beats_random").is_not_null()).height
+    samples = min(max(tested["n_ok"].to_list(), default=0), random["n_ok"].item())
+    if tested.is_empty() or 2 * better >= tested.height or too_few(samples, tests, level):
+        return None
+    if not better:
+        return "no method is better than random"
+    return f"only {better} of {tested.height} methods {'is' if better == 1 else 'are'} better than random"
+
+
 def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Mean rank over all metrics: one row per (model, data, method), best first, without controls.
 
-    A metric that ranks fewer than two methods does not count, nor do those in `facts.outside_mean_rank`.
+    A metric that ranks fewer than two methods does not count, nor do those that `left_out` lists. Where none counts, no
+    method has a mean rank.
 
     Args:
         board: what `leaderboard` returned.
@@ -173,6 +221,7 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         the method, out of those that count.
     """
     rows: list[Row] = []
+    without = set(left_out(board, facts).select(KEYS).rows())
     methods = board.filter(~pl.col("control")).sort("model", "data", "metric", "method")
     for (model, data), case in groupby(methods.iter_rows(named=True), key=lambda r: (r["model"], r["data"])):
         results: dict[str, list[tuple[float, float, bool, bool]]] = {}
@@ -182,7 +231,7 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
             for entry in shown:
                 results.setdefault(entry["method"], [])
             ranked = [entry for entry in shown if entry["ranked"]]
-            if len(ranked) < 2 or metric in facts.outside_mean_rank:
+            if len(ranked) < 2 or (model, data, metric) in without:
                 continue
             of += 1
             z = _z_scores(facts.sign(metric) * np.array([entry["mean"] for entry in ranked]))

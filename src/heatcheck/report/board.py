@@ -1,0 +1,127 @@
+"""A leaderboard as `print` shows it: what most readers want, with the whole table behind it."""
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import polars as pl
+
+from heatcheck import stats
+from heatcheck.report.wording import count, decimals, number, plain, rank
+
+HEAD = ("method", "mean ± interval", "rank", "against random", "seconds")
+_WIDTH = 80  # of a line
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Leaderboard:
+    """Methods per model and metric: mean ± half its interval, rank and its confidence set, verdict, seconds per sample.
+
+    `print(result.leaderboard())` shows it; `.full` is the data frame with all columns.
+
+    Args:
+        full: what `heatcheck.stats.leaderboard` returned.
+        facts: directions, controls, and which metrics do not count in the mean rank.
+    """
+
+    full: pl.DataFrame
+    facts: stats.Facts
+
+    def __str__(self) -> str:
+        if self.full.is_empty():
+            return "No scores yet."
+        tables = ["\n".join([_folded(title), *_aligned(rows)]) for title, rows in self._tables()]
+        notes = "\n".join(map(_folded, self._notes()))
+        return "\n\n".join([*tables, notes] if notes else tables)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The same tables for notebooks."""
+        parts = []
+        for title, rows in self._tables():
+            head, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+            lines = "".join(f"<tr>{row}</tr>" for row in body)
+            parts.append(
+                f"<p><b>{escape(title)}</b></p><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+            )
+        return "".join([*parts, *(f"<p>{escape(note)}</p>" for note in self._notes())]) or "<p>No scores yet.</p>"
+
+    def _tables(self) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+        for (model, data), case in self.full.group_by("model", "data", maintain_order=True):
+            where = plain(f"{model} · {data}")
+            for (metric,), group in case.group_by("metric", maintain_order=True):
+                arrow = "higher is better" if self.facts.sign(str(metric)) > 0 else "lower is better"
+                places = decimals(max((abs(m) for m in group["mean"].drop_nulls()), default=0.0))
+                rows = [HEAD, *(_cells(row, places) for row in group.iter_rows(named=True))]
+                yield f"{where} · {plain(str(metric))}, {arrow}", rows
+            totals = stats.overall(case, self.facts).filter(pl.col("mean_rank").is_not_null())
+            if case["metric"].n_unique() > 1 and totals.height:
+                rows = [("method", "mean rank", "metrics")]
+                rows += [
+                    (plain(r["method"]), f"{r['mean_rank']:.2f}", f"{r['metrics']} of {r['of']}")
+                    for r in totals.iter_rows(named=True)
+                ]
+                yield f"{where} · mean rank", rows
+
+    def _notes(self) -> list[str]:
+        without = stats.left_out(self.full, self.facts)
+        notes = [
+            f"{plain(r['metric'])} is not in the mean rank ({plain(r['model'])}): {r['reason']}"
+            for r in without.iter_rows(named=True)
+        ]
+        ranking = self.full.filter("ranked").select("model", "data", "metric").unique().height
+        if without.height and without.height == ranking:
+            notes.append("No metric counts in the mean rank, so no method has one.")
+        if self.full["heavy_tail"].any():
+            notes.append("! heavy tail: a few samples dominate the mean; the interval is likely to be too short")
+        return notes
+
+
+def _folded(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WIDTH))
+
+
+def _cells(row: Row, places: int | None) -> tuple[str, ...]:
+    half = "" if row["low"] is None else f" ±{number((row['high'] - row['low']) / 2, places)}"
+    tail = "!" if row["heavy_tail"] and half else ""
+    span = "" if row["rank_low"] == row["rank_high"] else f" ({rank(row['rank_low'])}–{rank(row['rank_high'])})"
+    return (
+        plain(row["method"]),
+        f"{number(row['mean'], places)}{half}{tail}",
+        f"{rank(row['rank'])}{span}" if row["ranked"] else "–",
+        _verdict(row),
+        count(row["seconds"]),
+    )
+
+
+def _verdict(row: Row) -> str:
+    if row["control"]:
+        return "control"
+    if row["circular"]:
+        return "circular"
+    if row["mean"] is None:
+        return "no score"
+    if row["beats_random"] is None:
+        return "not tested"
+    return "better" if row["beats_random"] else "worse" if row["loses_to_random"] else "not better"
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """Lines of a table; method names are cut where a line would be too long."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[0] = min(widths[0], max(10, _WIDTH - sum(w + 2 for w in widths[1:])))
+    for i, (name, *row) in enumerate(rows):
+        cut = name if len(name) <= widths[0] else f"{name[: widths[0] - 1]}…"
+        cells = [
+            cell.ljust(w) if k in (1, 2) else cell.rjust(w)
+            for k, (cell, w) in enumerate(zip(row, widths[1:], strict=True))
+        ]
+        yield "  ".join([cut.ljust(widths[0]), *cells]).rstrip()
+        if i == 0:
+            yield "  ".join("─" * w for w in widths)

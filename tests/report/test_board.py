@@ -1,0 +1,88 @@
+"""What `print(result.leaderboard())` shows."""
+
+import polars as pl
+import pytest
+
+from heatcheck import stats
+from heatcheck.report.board import Leaderboard
+from heatcheck.stats.leaderboard import LEADERBOARD
+
+from .test_terminal import small
+
+
+def board(fake, **options):
+    return small(fake, **options).leaderboard()
+
+
+def test_it_shows_what_readers_want_and_fits(fake):
+    made = board(fake)
+    text = str(made)
+    assert text == repr(made) and max(map(len, text.splitlines())) <= 80
+    for words in ("method", "mean ± interval", "rank", "against random", "seconds", "mean rank"):
+        assert words in text
+    for row in made.full.filter("ranked").iter_rows(named=True):
+        assert row["method"][:30] in text
+    assert "control" in text and "higher is better" in text
+
+
+def test_all_columns_are_in_full(fake):
+    full = board(fake).full
+    assert isinstance(full, pl.DataFrame) and full.columns == list(LEADERBOARD)
+
+
+def test_every_row_is_there_in_order(fake):
+    made = board(fake)
+    metric = made.full["metric"][0]
+    block = next(part for part in str(made).split("\n\n") if f"· {metric}," in part)
+    names = [line.split()[0] for line in block.splitlines()[3:]]
+    assert names == [m.split()[0] for m in made.full.filter(pl.col("metric") == metric)["method"].to_list()]
+
+
+def test_a_rank_set_stands_beside_its_rank_unless_it_is_one_rank():
+    facts = stats.Facts({"sds": True})
+    row = dict.fromkeys(LEADERBOARD)
+    row |= {"model": "net", "data": "pics", "metric": "sds", "control": False, "circular": False, "ranked": True}
+    row |= {"mean": 0.5, "low": 0.4, "high": 0.6, "heavy_tail": True, "n_ok": 30, "n": 30, "beats_random": True}
+    rows = [row | {"method": "a", "rank": 1.0, "rank_low": 1.0, "rank_high": 3.0, "seconds": 0.25}]
+    rows += [row | {"method": "b", "rank": 2.0, "rank_low": 2.0, "rank_high": 2.0, "beats_random": False}]
+    rows += [
+        row
+        | {
+            "method": "c",
+            "rank": 3.0,
+            "rank_low": 3.0,
+            "rank_high": 3.0,
+            "beats_random": False,
+            "loses_to_random": True,
+        }
+    ]
+    made = Leaderboard(pl.DataFrame(rows, schema=LEADERBOARD), facts)
+    lines = str(made).splitlines()
+    assert lines[3].split() == ["a", "0.500", "±0.100!", "1", "(1–3)", "better", "0.25"]
+    assert lines[4].split() == ["b", "0.500", "±0.100!", "2", "not", "better", "–"]
+    assert lines[5].split()[-2:] == ["worse", "–"]
+    assert "! heavy tail" in str(made)
+
+
+def test_names_are_text_in_a_notebook(fake):
+    made = board(fake)
+    evil = made.full.with_columns(method=pl.lit("<script>x</script>"))
+    page = Leaderboard(evil, made.facts)._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and "<table>" in page
+
+
+def test_an_empty_board_says_so():
+    empty = stats.leaderboard(pl.DataFrame(schema=dict.fromkeys(stats.table.COLUMNS, pl.String)), stats.Facts({}))
+    assert str(Leaderboard(empty, stats.Facts({}))) == "No scores yet."
+
+
+@pytest.mark.parametrize("paper", [False, True])
+def test_a_metric_outside_the_mean_rank_says_why(fake, paper):
+    run = small(fake)
+    run.facts["paper"] = paper
+    scores = run._scores
+    worse = pl.when(pl.col("method") == "random").then(99.0).otherwise("score")
+    higher = next(m["name"] for m in run.facts["metrics"] if m["better"] == "higher")
+    run._scores = scores.with_columns(score=pl.when(pl.col("metric") == higher).then(worse).otherwise("score"))
+    text = " ".join(str(run.leaderboard()).split())
+    assert ("random has the best mean of all" in text) == (not paper)
