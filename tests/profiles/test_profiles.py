@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec, SpecError, parse
-from heatcheck.profiles import Profile, load_profile, names
+from heatcheck.profiles import Profile, is_paper, load_profile, names
 
 TOY = Profile(
     name="toy",
@@ -244,3 +244,9 @@ def test_published_tables_have_the_same_names() -> None:
     with path.open(encoding="utf-8") as f:
         names_there = [row["method"] for row in csv.DictReader(f)]
     assert names_there == [m for m in IDSDS if m not in ("Rollout", "CheferLRP")]
+
+
+def test_papers_are_marked_and_keep_their_metrics() -> None:
+    papers = {name for name in names() if load_profile(name).paper}
+    assert papers == {"idsds", "m4", "metarank", "rise", "chefer", "quantus"}
+    assert is_paper("m4") and not is_paper("default") and not is_paper("nobody's")
