@@ -25,14 +25,14 @@ KEY = ["sample", "method", "metric"]
 MUTANTS = (
     (
         "run/task.py",
-        'if at is None or store.status(at).startswith("failed"):',
-        "if at is None:",
+        'return status is None or status.startswith("failed")',
+        "return status is None",
         "test_a_score_that_failed_is_tried_again",
     ),
     (
-        "run/task.py",
-        "group.answers = {k: v for k, v in probe.memo.items() if k not in known}",
-        "group.answers = {}",
+        "run/chunk.py",
+        "first.answers = {k: v for k, v in self.probe.memo.items() if k not in self.saved_answers}",
+        "first.answers = {}",
         "test_a_method_added_later_asks_no_shared_question_again",
     ),
     (

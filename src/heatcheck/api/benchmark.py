@@ -109,7 +109,7 @@ class Benchmark:
             out: the run's folder; an existing one is resumed. By default it is in `runs/`, named after models and data.
             samples: how many samples; all if None.
             runtime: how it is computed.
-            **options: parts of the runtime by name: workers, threads, batch, budget, maps, progress; see `Runtime`.
+            **options: parts of the runtime by name: workers, threads, batch, budget, timeout, maps, progress; see `Runtime`.
 
         Raises:
             HeatcheckError: no sample can be read.

@@ -66,6 +66,10 @@ _OPTIONS: dict[str, Any] = {
     "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
     "maps": Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")],
     "budget": Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")],
+    "timeout": Annotated[
+        str | None,
+        typer.Option("--timeout", help="Time one sample may take per method or metric, such as 90s; then it fails."),
+    ],
     "plugins": Plugins,
 }
 """The settings of a study that the command line has options for, by name."""

@@ -265,6 +265,16 @@ class Calls:
         self.numerics = replace(self.numerics, **smaller)
         self.halved = True
 
+    @contextmanager
+    def undone_on_failure(self) -> Iterator[None]:
+        """Where an attempt fails, calls have their shape of before again: its neighbours must not be asked otherwise."""
+        before = self.numerics, self.halved
+        try:
+            yield
+        except Exception:
+            self.numerics, self.halved = before
+            raise
+
     def _forward(self, x: Inputs, _index: Tensor) -> Float[Tensor, "n c"]:
         with torch.inference_mode():
             out = self.model.logits(x)

@@ -16,9 +16,10 @@ from heatcheck.metrics.base import Maps
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe
 from heatcheck.run.grid import Labelled
+from heatcheck.run.isolation import all_scores, first_line
 from heatcheck.run.setup import Part
 from heatcheck.run.store import MapColumn, SampleGroup, ScoreColumn, Store, map_row, score_row
-from heatcheck.run.task import CHUNK, all_scores, done, explain, first_line, record_for, score_column, stored_map
+from heatcheck.run.task import CHUNK, context_of, done, explain, record_for, stored_map
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,15 @@ def readers_of(label: str, parts: Sequence[Part], sample: Sample, store: Store, 
     readers = []
     for part in parts:
         metric = next((m for m in part.across if m.label == label), None)
-        known = store.samples.get((part.grid.model.identity, sample.digest))
-        if sample.problem or known is None:
+        identity = part.grid.model.identity
+        known = store.samples.get((identity, sample.digest))
+        if sample.problem:
             return []
-        if metric is None or known.get("problem"):
+        if known is None:
+            if store.problem(identity, sample.digest, context_of(sample), part.grid.target) is None:
+                return []
+            continue
+        if metric is None:
             continue
         record = record_for(sample, known, part.grid)
         if record["target"] is not None:
@@ -132,4 +138,7 @@ def compare(method: str, readers: Sequence[Reader]) -> Iterator[tuple[Reader, Sc
     except Exception as problem:
         scores = {model: all_scores(1, 1, f"failed: {first_line(problem)}") for model in maps}
     for reader, column in zip(readers, columns, strict=True):
-        yield reader, score_column(column, reader.metric, scores[reader.part.label], 0)
+        found = scores[reader.part.label]
+        curve = None if found.curve is None else found.curve[0]
+        status = list(found.status[0])
+        yield reader, ScoreColumn(column.method, reader.metric.digest, found.value[0], status, curve, found.share)

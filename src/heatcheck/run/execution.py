@@ -19,13 +19,14 @@ from heatcheck.run.rehearsal import readable
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, prepare, resources_of, write_numerics
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, done
+from heatcheck.run.task import CHUNK, done, failed_cells
 from heatcheck.run.work import Work
 
 
 def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     """Compute what is missing, chunk by chunk; what is finished is on disk before the next begins."""
     tune_allocator()
+    check_timeout(setup, runtime)
     folder = str(Path(out).expanduser().resolve())
     if printable(folder) != folder:
         raise HeatcheckError(
@@ -49,6 +50,16 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     manifest["finished"] = runner.left == 0
     store.write("run.json", manifest)
     return store
+
+
+def check_timeout(setup: Setup, runtime: Runtime) -> None:
+    """Refuse a time limit where the work cannot be done in another process, which alone can be stopped."""
+    if runtime.timeout is not None and not setup.sources.portable:
+        raise HeatcheckError(
+            f"timeout={runtime.timeout:g} needs a worker process, and the model, the data or a method of this study exists "
+            "in this process only; name them by specs (timm:…, folder:…), put own components into a plugin file, or "
+            "leave the timeout out"
+        )
 
 
 def compared(parts: Sequence[Part]) -> list[str]:
@@ -91,18 +102,22 @@ class Runner:
         data, sources = self.setup.data, self.setup.sources
         workers = (self.runtime.workers or 1) if sources.portable else 1
         works: list[Work] = []
-        passes = 0
+        passes = again = 0
         for part in parts:
             for samples in missing_chunks(part, data, self.store, workers):
-                works.append(part.work(samples, self.store, sources))
+                works.append(part.work(samples, self.store, sources, self.runtime.timeout))
                 passes += predicted(part, samples)
+                again += sum(failed_cells(self.store, sample, part.grid) for sample in samples)
         if not works:
             return
         shown = progress.choose(self.runtime.progress)
         counts = ((len(data), "sample"), (len(parts), "model"))
         shown.begin(" × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts), passes)
+        if again:
+            shown.note("1 failed cell is tried again" if again == 1 else f"{again:,} failed cells are tried again")
+        apart = sources.portable and (again > 0 or self.runtime.timeout is not None)
         try:
-            with self.executor(parts, min(workers, len(works)), shown) as executor:
+            with self.executor(parts, min(workers, len(works)), shown, apart=apart) as executor:
                 self.collect(executor, works, shown)
         finally:
             shown.end()
@@ -110,9 +125,11 @@ class Runner:
         if self.left:
             shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
 
-    def executor(self, parts: Sequence[Part], workers: int, shown: progress.Progress) -> Executor:
-        """Worker processes where several can share the work, else this process."""
-        kind = catalogue.component_class("executor", "processes" if workers > 1 else "here")
+    def executor(
+        self, parts: Sequence[Part], workers: int, shown: progress.Progress, *, apart: bool = False
+    ) -> Executor:
+        """Worker processes where several can share the work, or where some of it may end its process; else this one."""
+        kind = catalogue.component_class("executor", "processes" if workers > 1 or apart else "here")
         made: Executor = kind(resources_of(self.setup, parts), self.store, shown.advance, workers)
         return made
 

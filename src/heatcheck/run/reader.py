@@ -22,6 +22,8 @@ COLUMNS = (
     "score", "status", "seconds", "forwards", "backwards",
 )  # fmt: skip
 
+MISSING = "missing: not computed yet"
+
 
 class RunReader:
     """Scores, curves, maps and facts of one run."""
@@ -90,7 +92,15 @@ class RunReader:
         if reason or problem:
             return None, f"skipped: {reason}" if reason else str(problem)
         methods, metrics = self._digests[model["name"]]
-        return self._score((model["identity"], self.manifest["seed"], methods[method], metrics[metric]), record)
+        key = (model["identity"], self.manifest["seed"], methods[method], metrics[metric])
+        score, status = self._score(key, record)
+        if status == MISSING:
+            status = self._problem(model["identity"], sample) or MISSING
+        return score, status
+
+    def _problem(self, model: str, sample: dict[str, Any]) -> str | None:
+        """Why a sample could not be used under this run's target."""
+        return self.store.problem(model, sample["digest"], sample["context"], self.manifest["target"])
 
     @cached_property
     def _digests(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
@@ -136,9 +146,7 @@ class RunReader:
             return None, f"failed: {sample['problem']}"
         known = self.store.samples.get((model, sample["digest"]))
         if known is None:
-            return None, "missing: not computed yet"
-        if known.get("problem"):
-            return None, known["problem"]
+            return None, self._problem(model, sample) or MISSING
         record = {**known, **sample}
         record["target"] = choose_target(self.manifest["target"], record)
         return record, None
@@ -146,7 +154,7 @@ class RunReader:
     def _score(self, key: tuple[str, int, str, str], record: dict[str, Any] | None) -> tuple[float | None, str]:
         at = self.store.scores.get(key, {}).get(score_row(record or {}))
         if at is None:
-            return None, "missing: not computed yet"
+            return None, MISSING
         status = self.store.status(at)
         if status != OK:
             return None, status

@@ -1,5 +1,6 @@
 """The models, samples and components that works name, each loaded once per process."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,11 +25,13 @@ class Resources:
         models: adapters by the label tables show.
         data: the samples.
         components: methods and metrics by kind and digest, resolved.
+        seconds: what computing has taken so far; see `Pace`.
     """
 
     models: dict[str, Model] = field(default_factory=dict)
     data: Dataset | None = None
     components: dict[tuple[str, str], Any] = field(default_factory=dict)
+    seconds: dict[Hashable, float] = field(default_factory=dict)
     _by_name: dict[str, Sample] = field(default_factory=dict, repr=False)
 
     def grid(self, work: Work) -> ModelGrid:

@@ -10,6 +10,8 @@ from heatcheck.core.spec import SpecError, suggest
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s)?")
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
 
 def seconds(value: Any) -> Any:
     """Seconds from `2h`, `1h30m`, `90s` or a number.
@@ -24,6 +26,15 @@ def seconds(value: Any) -> Any:
         raise SpecError(f"{value!r} is not a time; write it as 2h, 1h30m, 45m or 90s")
     hours, minutes, rest = (float(part or 0) for part in match.group("h", "m", "s"))
     return 3600 * hours + 60 * minutes + rest
+
+
+def short_time(value: Any) -> Any:
+    """A time that is a matter of seconds, so that a plain number in text means them.
+
+    >>> short_time("30"), short_time("2m")
+    (30.0, 120.0)
+    """
+    return seconds(f"{value}s" if isinstance(value, str) and _NUMBER.fullmatch(value) else value)
 
 
 def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
@@ -46,6 +57,8 @@ class Runtime(BaseModel):
         threads: threads per process for model passes.
         batch: inputs per model call; measured if None.
         budget: seconds, or a time such as `2h`, after which no new chunk is begun.
+        timeout: seconds, or a time, that one sample may take under one method or metric before it fails; the next run
+            tries it again. The work is then done in worker processes, since a model call cannot be stopped from inside.
         maps: which maps are stored: keep, gallery (those that the report shows) or none.
         progress: auto (a bar on a terminal, lines elsewhere), bar, lines, none, or an object with begin, advance, note
             and end.
@@ -57,6 +70,7 @@ class Runtime(BaseModel):
     threads: int = setting("runtime", default=1, ge=1)
     batch: int | None = setting("runtime", default=None, ge=1)
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
+    timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     progress: Any = setting("runtime", default="auto")
 

@@ -16,6 +16,7 @@ from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.run.behaviour import misbehaviours
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
+from heatcheck.run.isolation import first_line
 from heatcheck.run.rehearsal import TRIED, readable, reason_against
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
@@ -69,7 +70,7 @@ class Part:
     skipped: dict[str, str] = field(default_factory=dict)
     circular: list[tuple[str, str]] = field(default_factory=list)
 
-    def work(self, samples: Sequence[Sample], store: Store, sources: Sources) -> Work:
+    def work(self, samples: Sequence[Sample], store: Store, sources: Sources, timeout: float | None = None) -> Work:
         """A chunk of this part, as plain data."""
         grid = self.grid
         return Work(
@@ -85,6 +86,7 @@ class Part:
             gallery=tuple(sorted(grid.gallery)),
             out=str(store.folder),
             sources=sources,
+            timeout=timeout,
         )
 
 
@@ -128,7 +130,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     x = tried[0]
     grid = ModelGrid(
         model=model,
-        numerics=fixed_numerics(model, x, runtime, store),
+        numerics=fixed_numerics(model, tried, runtime, store),
         methods=tuple(m for m in methods if m.label not in refused),
         metrics=tuple(m for m in metrics if not m.component.across_models and not m.component.composite),
         target=setup.target,
@@ -186,8 +188,12 @@ def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[La
     return tuple(replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in found), {}
 
 
-def fixed_numerics(model: Model, x: Inputs, runtime: Runtime, store: Store | None) -> Numerics:
-    """The run's numerics for a model: as written down, else measured now."""
+def fixed_numerics(model: Model, tried: Sequence[Inputs], runtime: Runtime, store: Store | None) -> Numerics:
+    """The run's numerics for a model: as written down, else measured now on the first of the samples that it can answer.
+
+    Raises:
+        HeatcheckError: it answers none of them.
+    """
     known = (store.read("numerics.json") or {}) if store is not None else {}
     if model.identity in known:
         return Numerics(**{**known[model.identity], **machine(), "threads": runtime.threads})
@@ -195,7 +201,16 @@ def fixed_numerics(model: Model, x: Inputs, runtime: Runtime, store: Store | Non
         size = runtime.batch
         channels_last = bool(getattr(model, "channels_last", False))
         return Numerics(forward=size, backward=size, threads=runtime.threads, channels_last=channels_last, **machine())
-    return measure(model, x, threads=runtime.threads)
+    problems = []
+    for x in tried:
+        try:
+            return measure(model, x, threads=runtime.threads)
+        except Exception as problem:  # a sample that the model cannot answer is reported when its chunk is run
+            problems.append(problem)
+    many = "the first sample" if len(tried) == 1 else f"any of the first {len(tried)} samples"
+    raise HeatcheckError(
+        f"{model.name!r} gave no output for {many}: {first_line(problems[0])}; try the model on one input by hand"
+    ) from problems[0]
 
 
 def write_numerics(store: Store, parts: Sequence[Part]) -> None:

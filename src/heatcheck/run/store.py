@@ -8,7 +8,7 @@ that write the same folder cannot hurt each other.
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,8 @@ class Store:
     """A run folder and the index of what its chunks hold.
 
     Index keys: maps by (model, seed, method), scores by (model, seed, method, metric), each then by the row key of
-    a sample (`digest:target` for maps, `digest:target:context` for scores); all of them digests of identities.
+    a sample (`digest:target` for maps, `digest:target:context` for scores); all of them digests of identities. Samples
+    that could not be used are in `problems`.
     """
 
     folder: Path
@@ -161,6 +162,7 @@ class Store:
     maps: dict[tuple[str, int, str], dict[str, At]] = field(default_factory=dict)
     scores: dict[tuple[str, int, str, str], dict[str, At]] = field(default_factory=dict)
     samples: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    problems: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     groups: dict[tuple[str, str], list[tuple[Path, int, int]]] = field(default_factory=dict)
     costs: dict[tuple[str, int, str], dict[str, dict[str, float]]] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
@@ -232,6 +234,9 @@ class Store:
             model, seed = group["model"], group["seed"]
             for row, sample in enumerate(group["samples"]):
                 key = (model, sample["digest"])
+                if sample.get("problem"):
+                    self.problems.setdefault(key, []).append(sample)
+                    continue
                 self.samples.setdefault(key, sample)
                 self.groups.setdefault(key, []).append((path, g, row))
             for method, cost in group["costs"].items():
@@ -248,6 +253,14 @@ class Store:
                     earlier = scored.get(score_row(sample))
                     if earlier is None or self.status(earlier).startswith("failed"):
                         scored[score_row(sample)] = At(path, g, i, row)
+
+    def problem(self, model: str, digest: str, context: str, target: str | int) -> str | None:
+        """Why a sample could not be used with this label, reference and target; None if no run says so."""
+        for record in self.problems.get((model, digest), ()):
+            if record["context"] == context and record.get("asked", target) == target:
+                problem: str = record["problem"]
+                return problem
+        return None
 
     def status(self, at: At) -> str:
         record = self.headers[at.file]["groups"][at.group]["scores"][at.item]
@@ -315,11 +328,11 @@ class Store:
                     yield path, g, i, {**display, "model": group["model"]}
 
 
-def map_row(sample: dict[str, Any]) -> str:
+def map_row(sample: Mapping[str, Any]) -> str:
     """The row key of a sample's maps."""
     return f"{sample['digest']}:{sample['target']}"
 
 
-def score_row(sample: dict[str, Any]) -> str:
+def score_row(sample: Mapping[str, Any]) -> str:
     """The row key of a sample's scores: its maps', and what metrics compare with."""
     return f"{sample['digest']}:{sample['target']}:{sample['context']}"

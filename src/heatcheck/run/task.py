@@ -1,7 +1,7 @@
 """The work on one chunk: encode, ask, explain, score. The same function runs in process and in workers."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -9,17 +9,28 @@ import torch
 from torch import Tensor
 
 from heatcheck.core.identity import digest
-from heatcheck.core.plugins import line_of
-from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, Sample, Scores, Streams
+from heatcheck.core.types import OK, Attribution, Batch, Inputs, Sample, Scores, Streams
 from heatcheck.data.references import plain
-from heatcheck.methods.base import Method
-from heatcheck.metrics.base import Maps, Metric
+from heatcheck.metrics.base import Maps
+from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe
+from heatcheck.run.chunk import Chunk, Cost, Finished
 from heatcheck.run.grid import Labelled, ModelGrid
+from heatcheck.run.isolation import (
+    all_scores,
+    first_line,
+    isolated,
+    isolated_logits,
+    isolated_score,
+    join_maps,
+    no_maps,
+)
+from heatcheck.run.pace import PORTION, Pace, now
 from heatcheck.run.resources import Resources
-from heatcheck.run.store import MapColumn, SampleGroup, ScoreColumn, Store, map_row, score_row
-from heatcheck.run.work import Work
+from heatcheck.run.store import MapColumn, SampleGroup, Store, map_row, score_row
+from heatcheck.run.watch import Watch
+from heatcheck.run.work import Cell, FailedCell, Work
 
 CHUNK = 8
 
@@ -41,19 +52,6 @@ def choose_target(policy: str | int, record: Mapping[str, Any]) -> int | None:
     return policy if isinstance(policy, int) else 0  # a number made of the output is all that such a model gives
 
 
-@dataclass
-class Chunk:
-    """Groups that were computed, and what they cost."""
-
-    groups: list[SampleGroup] = field(default_factory=list)
-    spent: Spent = field(default_factory=Spent)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was missing."""
-        return not self.groups
-
-
 class Member(NamedTuple):
     """A sample, as the model reads it, with what a right map would show on the model's sites."""
 
@@ -62,11 +60,15 @@ class Member(NamedTuple):
     reference: Mapping[str, Any]
 
 
-def run_work(work: Work, resources: Resources, store: Store, tick: Callable[[int], None]) -> Spent:
+def run_work(work: Work, resources: Resources, store: Store, watch: Watch) -> Spent:
     """Compute what a work lacks, and write it: the task of every executor."""
-    chunk = run_chunk(resources.grid(work), resources.samples(work), store, tick)
-    if not chunk.empty:
-        store.commit(chunk.groups)
+    chunk = Chunk(store.commit)
+    portion = PORTION if work.timeout is None else min(PORTION, work.timeout / 2)
+    pace = Pace(resources.seconds, portion, work.alone)
+    try:
+        run_chunk(resources.grid(work), resources.samples(work), store, watch, chunk, pace, work.failed)
+    finally:
+        chunk.save()
     return chunk.spent
 
 
@@ -74,49 +76,116 @@ def run_chunk(
     grid: ModelGrid,
     samples: Sequence[Sample],
     store: Store | None = None,
-    tick: Callable[[int], None] = lambda n: None,
+    watch: Watch | None = None,
+    chunk: Chunk | None = None,
+    pace: Pace | None = None,
+    failed: Sequence[FailedCell] = (),
 ) -> Chunk:
-    """Compute what is missing for a handful of samples of one model."""
-    chunk = Chunk()
-    model = grid.model
+    """Compute what is missing for a handful of samples of one model.
+
+    Args:
+        grid: the model, methods and metrics.
+        samples: the samples.
+        store: what is known already.
+        watch: who is told what is done.
+        chunk: takes what is finished.
+        pace: how much is computed at a time.
+        failed: cells that have failed already and are not tried.
+    """
+    session = Session(grid, store, watch or Watch(), chunk or Chunk(), pace or Pace(), dict(failed))
     ready: dict[Any, list[Member]] = {}
     for sample in samples:
-        if sample.problem:
+        if sample.problem or (store is not None and done(store, sample, grid)):
             continue
-        if store is not None and done(store, sample, grid):
+        cell = Cell(sample.digest)
+        if cell in session.failed:
+            session.give_up(sample, session.failed[cell])
             continue
+        session.watch.begin(cell)
         try:
-            x = model.encode(sample)
-            member = Member(sample, x, model.references(sample, x))
+            x = grid.model.encode(sample)
+            member = Member(sample, x, grid.model.references(sample, x))
         except Exception as problem:
-            chunk.groups.append(problem_group(grid, sample, f"failed: {first_line(problem)}"))
+            session.give_up(sample, f"failed: {first_line(problem)}")
             continue
-        ready.setdefault((x.shape_key(), grid.keeps_maps(sample.digest)), []).append(member)
+        together = len(ready) if session.pace.alone else (x.shape_key(), grid.keeps_maps(sample.digest))
+        ready.setdefault(together, []).append(member)
     for members in ready.values():
-        chunk.groups += run_group(grid, members, store, tick, chunk.spent)
-    return chunk
+        run_group(session, members)
+    session.chunk.close()
+    return session.chunk
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the groups of one chunk have in common."""
+
+    grid: ModelGrid
+    store: Store | None
+    watch: Watch
+    chunk: Chunk
+    pace: Pace
+    failed: dict[Cell, str]
+
+    def give_up(self, sample: Sample, problem: str) -> None:
+        """File why a sample has no results, unless that is known."""
+        known = self.store and self.store.problem(
+            self.grid.model.identity, sample.digest, context_of(sample), self.grid.target
+        )
+        if problem != known:
+            self.chunk.groups.append(problem_group(self.grid, sample, problem))
+        if problem.startswith("failed"):
+            self.watch.failed(FailedCell(Cell(sample.digest), problem))
 
 
 def done(store: Store, sample: Sample, grid: ModelGrid) -> bool:
     """Whether every cell of a sample is stored already; failed ones are not, so that they are tried again."""
-    model = grid.model.identity
-    record = store.samples.get((model, sample.digest))
-    if record is None:
-        return False
-    if record.get("problem"):
-        return True
-    row = record_for(sample, record, grid)
-    if row["target"] is None:
-        return True
-    maps = grid.keeps_maps(sample.digest)
-    for m in grid.methods:
-        if maps and map_row(row) not in store.maps.get((model, grid.seed, m.digest), {}):
-            return False
-        for metric in grid.metrics:
-            at = store.scores.get((model, grid.seed, m.digest, metric.digest), {}).get(score_row(row))
-            if at is None or store.status(at).startswith("failed"):
-                return False
-    return True
+    known = store.samples.get((grid.model.identity, sample.digest))
+    if known is not None:
+        row = record_for(sample, known, grid)
+        if row["target"] is not None and not any(lacks_cell(store, grid, m, row) for m in grid.methods):
+            return True
+    problem = store.problem(grid.model.identity, sample.digest, context_of(sample), grid.target)
+    return problem is not None and not problem.startswith("failed")
+
+
+def failed_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
+    """How many cells of a sample have failed in an earlier run, and in no later one succeeded."""
+    known = store.samples.get((grid.model.identity, sample.digest))
+    if known is not None:
+        row = record_for(sample, known, grid)
+        stored = [score_status(store, grid, m, k, row) for m in grid.methods for k in grid.metrics]
+        if any(stored):
+            return sum(status is not None and status.startswith("failed") for status in stored)
+    problem = store.problem(grid.model.identity, sample.digest, context_of(sample), grid.target)
+    return len(grid.methods) * len(grid.metrics) if problem is not None and problem.startswith("failed") else 0
+
+
+def lacks_map(store: Store, grid: ModelGrid, method: Labelled, row: Mapping[str, Any]) -> bool:
+    """Whether a map is not stored; where maps are not kept, whether it was never made."""
+    known = store.maps if grid.keeps_maps(row["digest"]) else store.costs
+    return map_row(row) not in known.get((grid.model.identity, grid.seed, method.digest), {})
+
+
+def score_status(
+    store: Store, grid: ModelGrid, method: Labelled, metric: Labelled, row: Mapping[str, Any]
+) -> str | None:
+    """The status of a stored score; None if there is none."""
+    known = store.scores.get((grid.model.identity, grid.seed, method.digest, metric.digest), {})
+    at = known.get(score_row(row))
+    return None if at is None else store.status(at)
+
+
+def lacks_score(store: Store, grid: ModelGrid, method: Labelled, metric: Labelled, row: Mapping[str, Any]) -> bool:
+    """Whether a score is not stored, or has failed."""
+    status = score_status(store, grid, method, metric, row)
+    return status is None or status.startswith("failed")
+
+
+def lacks_cell(store: Store, grid: ModelGrid, method: Labelled, row: Mapping[str, Any]) -> bool:
+    """Whether a sample lacks a method's map or one of its scores."""
+    scores = any(lacks_score(store, grid, method, metric, row) for metric in grid.metrics)
+    return scores or lacks_map(store, grid, method, row)
 
 
 def record_for(sample: Sample, known: Mapping[str, Any], grid: ModelGrid) -> dict[str, Any]:
@@ -135,75 +204,66 @@ def record_for(sample: Sample, known: Mapping[str, Any], grid: ModelGrid) -> dic
 def problem_group(grid: ModelGrid, sample: Sample, problem: str) -> SampleGroup:
     """A group that says why its one sample has no results."""
     record = {"name": sample.name, "digest": sample.digest, "label": sample.label, "context": context_of(sample)}
-    return SampleGroup(
-        grid.model.identity, grid.seed, [{**record, "target": None, "top": [], "prob": [], "problem": problem}]
-    )
+    asked: dict[str, Any] = {"target": None, "asked": grid.target, "top": [], "prob": [], "problem": problem}
+    return SampleGroup(grid.model.identity, grid.seed, [{**record, **asked}])
 
 
-def first_line(problem: BaseException) -> str:
-    """An exception as one line, with the line of the user's own file that raised it."""
-    text = str(problem).strip().splitlines()
-    return f"{type(problem).__name__}: {text[0] if text else ''}".rstrip(": ") + line_of(problem)
-
-
-def run_group(
-    grid: ModelGrid,
-    members: list[Member],
-    store: Store | None,
-    tick: Callable[[int], None],
-    spent: Spent,
-) -> list[SampleGroup]:
+def run_group(session: Session, members: list[Member]) -> None:
     """Compute what is missing for samples of one shape."""
-    model = grid.model
-    identity = model.identity
+    grid, store, chunk = session.grid, session.store, session.chunk
+    identity = grid.model.identity
     digests = [m.sample.digest for m in members]
     memo = store.answers(identity, digests) if store is not None else {}
-    known = set(memo)
-    probe = Probe(model, grid.numerics, memo=memo, tick=tick, spent=spent)
-    x = Inputs.cat([m.x for m in members])
-    logits = clean_logits(probe, x, [store.clean_logits(identity, d) if store else None for d in digests])
-    top = logits.double().softmax(1).topk(min(2, logits.shape[1]), dim=1)
-    probs = top.values.tolist() if logits.shape[1] > 1 else [[]] * len(logits)
-    records, usable, groups = [], [], []
+    saved = set(memo)
+    probe = Probe(grid.model, grid.numerics, memo=memo, tick=session.watch.tick, spent=chunk.spent)
+    session.watch.begin(Cell(digests[0]))
+    found = clean_logits(probe, members, [store.clean_logits(identity, d) if store else None for d in digests])
+    session.pace.note_passes(chunk.spent)
+    records, usable = [], []
     for i, (sample, _, _) in enumerate(members):
-        record = record_for(sample, {"top": top.indices[i].tolist(), "prob": probs[i]}, grid)
-        problem = target_problem(record, grid, logits[i])
+        logits = found[i]
+        if isinstance(logits, str):
+            session.give_up(sample, logits)
+            continue
+        top = logits[None].double().softmax(1).topk(min(2, len(logits)), dim=1)
+        probs = top.values[0].tolist() if len(logits) > 1 else []
+        record = record_for(sample, {"top": top.indices[0].tolist(), "prob": probs}, grid)
+        problem = target_problem(record, grid, logits)
         if problem:
-            groups.append(problem_group(grid, sample, problem))
+            session.give_up(sample, problem)
         else:
             records.append(record)
             usable.append(i)
     if not usable:
-        return groups
-    rows = torch.tensor(usable)
+        return
+    rows = [members[i] for i in usable]
+    logits = torch.stack([t for i in usable if isinstance(t := found[i], Tensor)])
     batch = Batch(
-        x=x.take(rows),
+        x=Inputs.cat([m.x for m in rows]),
         target=torch.tensor([r["target"] for r in records]),
         label=torch.tensor([known_label(r, logits.shape[1]) for r in records]),
         streams=Streams(grid.seed, tuple(r["digest"] for r in records)),
-        references=tuple(members[i].reference for i in usable),
+        references=tuple(m.reference for m in rows),
     )
-    probe.remember_clean(batch, logits[rows])
-    group = SampleGroup(identity, grid.seed, records, logits=logits[rows])
-    columns = [explain(m, probe, batch, stored_map(store, identity, grid.seed, m, records)) for m in grid.methods]
-    group.costs = {c.method: cost for c, cost in columns if cost is not None}
-    group.maps = [c for c, cost in columns if cost is not None and grid.keeps_maps(records[0]["digest"])]
-    group.scores = score_all(probe, batch, grid, [c for c, _ in columns], store, records)
-    group.answers = {k: v for k, v in probe.memo.items() if k not in known}
-    group.displays = [
-        {**model.display(members[i].sample, members[i].x), "sample": members[i].sample.digest}
-        for i in usable
-        if members[i].sample.digest in grid.gallery
+    probe.remember_clean(batch, logits)
+    displays = [
+        {**grid.model.display(m.sample, m.x), "sample": m.sample.digest}
+        for m in rows
+        if m.sample.digest in grid.gallery
     ]
-    group.numerics = {**probe.numerics.record(), "halved": probe.halved}
-    return [*groups, group]
+    keeps_maps = grid.keeps_maps(records[0]["digest"])
+    known = store is not None and all((identity, d["digest"]) in store.samples for d in records)
+    finished = Finished(identity, grid.seed, records, logits, probe, displays, keeps_maps, saved, known)
+    chunk.open(finished)
+    GroupTask(session, probe, batch, records, finished).run()
+    chunk.close()
 
 
-def clean_logits(probe: Probe, x: Inputs, stored: list[Tensor | None]) -> Tensor:
-    """Logits of the clean inputs, asking only for those that are not stored."""
+def clean_logits(probe: Probe, members: Sequence[Member], stored: list[Tensor | None]) -> list[Tensor | str]:
+    """Logits of the clean inputs, asking only for those that are not stored; or why the model gives none."""
     missing = [i for i, t in enumerate(stored) if t is None]
-    fresh = dict(zip(missing, probe.logits(x.take(torch.tensor(missing))), strict=True)) if missing else {}
-    return torch.stack([fresh[i] if t is None else t for i, t in enumerate(stored)])
+    fresh = iter(isolated_logits(probe, Inputs.cat([members[i].x for i in missing])) if missing else ())
+    return [next(fresh) if t is None else t for t in stored]
 
 
 def target_problem(record: Mapping[str, Any], grid: ModelGrid, logits: Tensor) -> str | None:
@@ -234,7 +294,7 @@ def stored_map(
     if store is None:
         return None
     known = store.maps.get((model, seed, method.digest), {})
-    places = [known.get(map_row(dict(r))) for r in records]
+    places = [known.get(map_row(r)) for r in records]
     if not places or any(p is None for p in places):
         return None
     found = [p for p in places if p is not None]
@@ -260,96 +320,212 @@ def explain(
     return MapColumn(method.digest, replace(maps, method=method.label)), cost
 
 
-def isolated(method: Method, probe: Probe, batch: Batch) -> Attribution:
-    """Explain a batch; if that fails, each sample alone, so that only those fail that must."""
-    try:
-        return method(probe, batch)
-    except NotApplicable as reason:
-        return no_maps(probe, batch, f"skipped: {reason}")
-    except Exception as problem:
-        if len(batch) == 1:
-            return no_maps(probe, batch, f"failed: {first_line(problem)}")
-    parts = [isolated(method, probe, batch.take([i])) for i in range(len(batch))]
-    good = next((p for p in parts if p.status[0] == OK), parts[0])
-    values = torch.stack([p.values[0] if p.status[0] == OK else torch.zeros_like(good.values[0]) for p in parts])
-    return replace(good, values=values, target=batch.target, status=tuple(p.status[0] for p in parts))
+@dataclass
+class GroupTask:
+    """Explains and scores what samples of one shape lack, in portions that can be saved between.
+
+    Args:
+        session: what it has in common with the chunk's other groups.
+        probe: who is asked.
+        batch: the samples.
+        records: a record per sample.
+        finished: takes what is finished.
+    """
+
+    session: Session
+    probe: Probe
+    batch: Batch
+    records: list[dict[str, Any]]
+    finished: Finished
+    _batches: dict[tuple[int, ...], Batch] = field(default_factory=dict)
+    _shapes: dict[int, Shape] = field(default_factory=dict)
+    _maps: dict[Any, Maps] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """All methods, then all metrics; where maps are not kept, what was explained is scored after some seconds."""
+        explained: dict[str, Explained] = {}
+        start = now()
+        for method in self.session.grid.methods:
+            for maps in self.explain(method):
+                explained.setdefault(method.digest, Explained(method, {})).maps.update(maps)
+                if not self.finished.keeps_maps and now() - start >= self.session.pace.portion:
+                    self.score(list(explained.values()))
+                    explained, start = {}, now()
+        self.score(list(explained.values()))
+
+    def rows(self, rows: Sequence[int]) -> Batch:
+        """Some samples; always the same batch, so that components share what they compute for it."""
+        key = tuple(rows)
+        if key == tuple(range(len(self.records))):
+            return self.batch
+        if key not in self._batches:
+            self._batches[key] = self.batch.take(rows)
+        return self._batches[key]
+
+    def shape(self, row: int) -> Shape:
+        """A sample as a forecast sees it."""
+        if row not in self._shapes:
+            model, one = self.session.grid.model, self.rows([row])
+            self._shapes[row] = Shape(model.domain, one.x, model, one.references[0])
+        return self._shapes[row]
+
+    # -- maps --------------------------------------------------------------------------------------------------
+
+    def explain(self, method: Labelled) -> Iterator[dict[int, Attribution]]:
+        """A method's maps of the samples that lack something: stored ones, then portions that are computed now."""
+        known: dict[int, Attribution] = {}
+        left = []
+        for row, record in enumerate(self.records):
+            if not self.lacks(method, record):
+                continue
+            stored = self.stored(method, record)
+            given_up = self.session.failed.get(Cell(record["digest"], method.digest))
+            if stored is not None:
+                known[row] = stored
+            elif given_up is not None:
+                known[row] = replace(no_maps(self.probe, self.rows([row]), given_up), method=method.label)
+                self.file_map(method, row, known[row], {})
+            else:
+                left.append(row)
+        if known:
+            yield known
+        while left:
+            portion = self.explain_some(method, left)
+            left = left[len(portion) :]
+            yield portion
+
+    def explain_some(self, method: Labelled, left: Sequence[int]) -> dict[int, Attribution]:
+        """The maps of the next samples, as many as take some seconds; then what is finished is saved if it is time."""
+        pace, key = self.session.pace, ("method", method.digest)
+        self.begin(left[0], method)
+        known = key in pace.seconds or pace.alone
+        foreseen = None if known else pace.foreseen(method.component, self.shape(left[0]))
+        rows = left[: pace.samples(key, len(left), foreseen)]
+        start, before = now(), self.probe.spent.copy()
+        column, cost = explain(method, self.probe, self.rows(rows), None)
+        shared = self.probe.spent.since(before).shared_seconds(self.probe.spent)
+        pace.note(key, len(rows), now() - start + max(0.0, shared))
+        maps = {row: column.maps.take([i]) for i, row in enumerate(rows)}
+        for row, found in maps.items():
+            self.file_map(method, row, found, cost or {})
+        self.session.chunk.save_when_due()
+        return maps
+
+    def lacks(self, method: Labelled, record: Mapping[str, Any]) -> bool:
+        """Whether the sample's map or one of its scores is missing."""
+        store = self.session.store
+        return store is None or lacks_cell(store, self.session.grid, method, record)
+
+    def stored(self, method: Labelled, record: Mapping[str, Any]) -> Attribution | None:
+        """The sample's map, if it is stored."""
+        grid = self.session.grid
+        found = stored_map(self.session.store, grid.model.identity, grid.seed, method, [record])
+        return None if found is None else found.maps
+
+    def file_map(self, method: Labelled, row: int, found: Attribution, cost: Cost) -> None:
+        """File a map; one that has failed before, and fails again, is known."""
+        failed = found.status[0].startswith("failed")
+        key = (self.session.grid.model.identity, self.session.grid.seed, method.digest)
+        if (
+            not failed
+            or not self.session.store
+            or map_row(self.records[row]) not in self.session.store.costs.get(key, {})
+        ):
+            self.finished.add_map(method.digest, row, found, cost)
+        self.tell(Cell(self.records[row]["digest"], method.digest), found.status[0])
+
+    def file_score(self, method: Labelled, metric: Labelled, row: int, found: Scores) -> None:
+        """File a score; one that failed before for the same reason is known."""
+        session, record, status = self.session, self.records[row], found.status[0][0]
+        store = session.store
+        if store is None or score_status(store, session.grid, method, metric, record) != status:
+            self.finished.add_score(method.digest, metric.digest, row, found)
+        self.tell(Cell(record["digest"], method.digest, metric.digest), status)
+
+    # -- scores ------------------------------------------------------------------------------------------------
+
+    def score(self, explained: Sequence["Explained"]) -> None:
+        """Score these maps under every metric, except what is stored. Metrics share sets of maps and their orders."""
+        for metric in self.session.grid.metrics:
+            together: dict[tuple[int, ...], list[Explained]] = {}
+            for one in explained:
+                rows = tuple(row for row in sorted(one.maps) if self.to_score(one, metric, row))
+                together.setdefault(rows, []).append(one)
+            for rows, some in together.items():
+                self.score_rows(metric, some, rows)
+        self._maps.clear()
+
+    def to_score(self, one: "Explained", metric: Labelled, row: int) -> bool:
+        """Whether a metric must be asked; where there is no map, or the cell has failed already, that is filed."""
+        session, record = self.session, self.records[row]
+        if session.store is not None and not lacks_score(session.store, session.grid, one.method, metric, record):
+            return False
+        cell = Cell(record["digest"], one.method.digest, metric.digest)
+        status = one.maps[row].status[0]
+        if status == OK:
+            status = session.failed.get(cell, OK)
+        if status == OK:
+            return True
+        self.file_score(one.method, metric, row, all_scores(1, 1, status))
+        return False
+
+    def score_rows(self, metric: Labelled, some: Sequence["Explained"], rows: Sequence[int]) -> None:
+        """Score some samples in portions: several samples at a time, or, where one takes long, some of its methods."""
+        pace, left = self.session.pace, rows
+        key = ("metric", metric.digest, len(some))
+        while left:
+            self.begin(left[0], some[0].method, metric)
+            foreseen = None
+            if key not in pace.seconds and not pace.alone:
+                each = pace.foreseen(metric.component, self.shape(left[0]), some[0].method.digest)
+                foreseen = None if each is None else each * len(some)
+            n = pace.samples(key, len(left), foreseen)
+            size = len(some) if n > 1 or pace.fits(key, foreseen) else 1
+            begun, at = now(), 0
+            while at < len(some):
+                start = now()
+                portion = some[at : at + size]
+                self.score_portion(metric, portion, left[:n])
+                at, size = at + len(portion), pace.next_size(size, now() - start)
+                self.session.chunk.save_when_due()
+            pace.note(key, n, now() - begun)
+            left = left[n:]
+
+    def score_portion(self, metric: Labelled, some: Sequence["Explained"], rows: Sequence[int]) -> None:
+        """Ask a metric."""
+        self.begin(rows[0], some[0].method, metric)
+        key = tuple(one.method.digest for one in some), tuple(rows)
+        if key not in self._maps:
+            joined = [join_maps([one.maps[row] for row in rows]) for one in some]
+            explainers = [one.method.component for one in some]
+            self._maps[key] = Maps(joined, self.probe.domain, self.rows(rows), explainers)
+        scores = isolated_score(metric.component, self.probe, self._maps[key])
+        for m, one in enumerate(some):
+            for i, row in enumerate(rows):
+                self.file_score(one.method, metric, row, cell_of(scores, m, i))
+
+    # -- who watches -------------------------------------------------------------------------------------------
+
+    def begin(self, row: int, method: Labelled, metric: Labelled | None = None) -> None:
+        """Say which cell comes next."""
+        cell = Cell(self.records[row]["digest"], method.digest, metric.digest if metric else "")
+        self.session.watch.begin(cell)
+
+    def tell(self, cell: Cell, status: str) -> None:
+        """Say which cell has failed."""
+        if status.startswith("failed"):
+            self.session.watch.failed(FailedCell(cell, status))
 
 
-def no_maps(probe: Probe, batch: Batch, status: str) -> Attribution:
-    """Placeholders for maps that do not exist."""
-    values = torch.zeros(len(batch), *(1 for _ in probe.domain.leaf(batch.x).shape[2:]))
-    return Attribution(values, batch.target, status=(status,) * len(batch), interpolation="nearest")
+class Explained(NamedTuple):
+    """A method with its maps, by the samples' places in the batch."""
+
+    method: Labelled
+    maps: dict[int, Attribution]
 
 
-def score_all(
-    probe: Probe,
-    batch: Batch,
-    grid: ModelGrid,
-    columns: list[MapColumn],
-    store: Store | None,
-    records: list[dict[str, Any]],
-) -> list[ScoreColumn]:
-    """Score every column under every metric, except what is stored. Metrics share one set of maps and its orders."""
-    found: list[ScoreColumn] = []
-    explainers = {m.digest: m.component for m in grid.methods}
-    present = [c for c in columns if OK in c.maps.status]
-    maps = Maps([c.maps for c in present], probe.domain, batch, [explainers[c.method] for c in present])
-
-    def stored(column: MapColumn, metric: Labelled) -> bool:
-        known = store.scores.get((grid.model.identity, grid.seed, column.method, metric.digest), {}) if store else {}
-        places = [known.get(score_row(r)) for r in records]
-        return all(at is not None and store and not store.status(at).startswith("failed") for at in places)
-
-    for metric in grid.metrics:
-        found += [unscored(c, metric) for c in columns if OK not in c.maps.status]
-        missing = [i for i, column in enumerate(present) if not stored(column, metric)]
-        if missing:
-            scores = isolated_score(metric.component, probe, maps.only(missing))
-            found += [score_column(present[i], metric, scores, row) for row, i in enumerate(missing)]
-    return found
-
-
-def score_column(column: MapColumn, metric: Labelled, scores: Scores, row: int) -> ScoreColumn:
-    """One method's row of a metric's scores."""
-    curve = None if scores.curve is None else scores.curve[row]
-    return ScoreColumn(column.method, metric.digest, scores.value[row], list(scores.status[row]), curve, scores.share)
-
-
-def unscored(column: MapColumn, metric: Labelled) -> ScoreColumn:
-    """The scores of a method that has no map for any sample."""
-    nothing = torch.full((len(column.maps.status),), torch.nan, dtype=torch.float64)
-    return ScoreColumn(column.method, metric.digest, nothing, list(column.maps.status))
-
-
-def isolated_score(metric: Metric, probe: Probe, maps: Maps) -> Scores:
-    """Score a batch; on failure each sample alone, then each method alone, so that only those fail that must."""
-    try:
-        return metric(probe, maps.batch, maps)
-    except NotApplicable as reason:
-        return all_scores(len(maps), len(maps.batch), f"skipped: {reason}")
-    except Exception as problem:
-        if len(maps.batch) == 1 and len(maps) == 1:
-            return all_scores(1, 1, f"failed: {first_line(problem)}")
-    if len(maps.batch) > 1:
-        return join([isolated_score(metric, probe, maps.sample(i)) for i in range(len(maps.batch))], dim=1)
-    return join([isolated_score(metric, probe, maps.only([m])) for m in range(len(maps))], dim=0)
-
-
-def all_scores(m: int, b: int, status: str) -> Scores:
-    """No score anywhere, for one reason."""
-    return Scores(torch.full((m, b), torch.nan, dtype=torch.float64), ((status,) * b,) * m)
-
-
-def join(parts: list[Scores], dim: int) -> Scores:
-    """Scores of parts, side by side; curves of a part that has none are NaN."""
-    value = torch.cat([p.value for p in parts], dim)
-    if dim == 0:
-        status = tuple(row for p in parts for row in p.status)
-    else:
-        status = tuple(tuple(s for p in parts for s in p.status[m]) for m in range(len(parts[0].status)))
-    good = next((p for p in parts if p.curve is not None), None)
-    if good is None or good.curve is None:
-        return Scores(value, status)
-    k = good.curve.shape[-1]
-    curves = [p.curve if p.curve is not None else torch.full((*p.value.shape, k), torch.nan) for p in parts]
-    return Scores(value, status, torch.cat([c.double() for c in curves], dim), good.share)
+def cell_of(scores: Scores, method: int, sample: int) -> Scores:
+    """The score of one map."""
+    curve = None if scores.curve is None else scores.curve[method : method + 1, sample : sample + 1]
+    value = scores.value[method : method + 1, sample : sample + 1]
+    return Scores(value, ((scores.status[method][sample],),), curve, scores.share)

@@ -23,6 +23,21 @@ class SampleRef(NamedTuple):
     label: int | None = None
 
 
+class Cell(NamedTuple):
+    """A sample's clean outputs, its map by a method, or the map's score under a metric; digests, empty where it has none."""
+
+    sample: str
+    method: str = ""
+    metric: str = ""
+
+
+class FailedCell(NamedTuple):
+    """A cell that was tried in this invocation and is not tried again in it, with its status."""
+
+    cell: Cell
+    status: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     """Where models and data come from, as a user wrote it; empty where they exist in this process only.
@@ -69,6 +84,9 @@ class Work:
         gallery: digests of the samples whose maps and pictures the report shows.
         out: the run's folder.
         sources: where models and data come from.
+        timeout: seconds that one cell may take.
+        alone: whether every cell is computed alone, because a process ended while it computed several.
+        failed: cells that have failed in this invocation.
     """
 
     model: str
@@ -83,6 +101,9 @@ class Work:
     gallery: tuple[str, ...] = ()
     out: str = ""
     sources: Sources = field(default_factory=Sources)
+    timeout: float | None = None
+    alone: bool = False
+    failed: tuple[FailedCell, ...] = ()
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -100,5 +121,6 @@ class Work:
             sources=Sources(**{**sources, "plugins": tuple(sources["plugins"])}),
             methods=tuple(ComponentRef(*ref) for ref in plain.pop("methods")),
             metrics=tuple(ComponentRef(*ref) for ref in plain.pop("metrics")),
+            failed=tuple(FailedCell(Cell(*cell), status) for cell, status in plain.pop("failed")),
             **plain,
         )

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from heatcheck.run.executors.base import Executor, Receipt, executor
 from heatcheck.run.task import run_work
+from heatcheck.run.watch import Watch
 
 
 @executor("here")
@@ -14,4 +15,4 @@ class Here(Executor):
     def receipts(self) -> Iterator[Receipt]:
         while self.waiting:
             work = self.waiting.pop(0)
-            yield Receipt(work, asdict(run_work(work, self.resources, self.store, self.tick)))
+            yield Receipt(work, asdict(run_work(work, self.resources, self.store, Watch(self.tick))))

@@ -19,12 +19,19 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def stop(*_: object) -> None:
+    """End the work under way, which saves what is finished."""
+    raise KeyboardInterrupt
+
+
 def main(inp: TextIO, out: TextIO) -> None:
     """Serve until the input ends."""
     from heatcheck.probe.numerics import tune_allocator
+    from heatcheck.run.isolation import first_line
     from heatcheck.run.resources import Resources
     from heatcheck.run.store import Store
-    from heatcheck.run.task import first_line, run_work
+    from heatcheck.run.task import run_work
+    from heatcheck.run.watch import Watch
     from heatcheck.run.work import Work
 
     tune_allocator()
@@ -35,12 +42,17 @@ def main(inp: TextIO, out: TextIO) -> None:
         out.write(json.dumps(message) + "\n")
         out.flush()
 
+    watch = Watch(
+        tick=lambda n: answer({"tick": n}),
+        begin=lambda cell: answer({"begin": cell}),
+        failed=lambda failed: answer({"failed": failed}),
+    )
     for line in inp:
         work = Work.from_json(line)
         try:
             if work.out not in stores:
                 stores[work.out] = Store.open(Path(work.out))
-            spent = run_work(work, resources, stores[work.out], lambda n: answer({"tick": n}))
+            spent = run_work(work, resources, stores[work.out], watch)
             answer({"spent": asdict(spent)})
         except Exception as problem:
             answer({"problem": first_line(problem)})
@@ -49,10 +61,14 @@ def main(inp: TextIO, out: TextIO) -> None:
 if __name__ == "__main__":
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, stop)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     import torch
 
     torch.set_num_threads(1)
-    main(sys.stdin, replies)
+    try:
+        main(sys.stdin, replies)
+    except KeyboardInterrupt:
+        os._exit(0)  # what was finished is saved; nothing is worth the seconds that an orderly end takes
