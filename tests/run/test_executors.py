@@ -31,7 +31,7 @@ MUTANTS = (
     ("run/execution.py", "len(works) - finished + failed", "len(works) - finished", "test_a_failed_chunk_is_left"),
     (
         "run/resources.py",
-        "if sample is None or sample.digest != content:",
+        "if sample is None or sample.digest != ref.digest:",
         "if sample is None:",
         "test_a_sample_that_has_changed_is_refused",
     ),
