@@ -1,7 +1,7 @@
 """A run: models × samples × methods × metrics into one folder, resumable at any moment."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -76,14 +76,17 @@ def missing_chunks(part: Part, data: Sequence[Sample], store: Store, workers: in
         yield lacking[len(lacking) * i // chunks : len(lacking) * (i + 1) // chunks]
 
 
-def predicted(part: Part, samples: Sequence[Sample]) -> int:
-    """Roughly how many passes a chunk takes, for the progress bar."""
+def predicted(part: Part, samples: Sequence[Sample], known: dict[Hashable, int]) -> int:
+    """Roughly how many passes a chunk takes, for the progress bar; `known` has those of one sample by model and shape."""
     grid = part.grid
     x = next(readable(grid.model, samples), None)
     if x is None:
         return 0
-    each = forecast(grid, Shape(grid.model.domain, x, grid.model))
-    return (each.forwards + each.backwards) * len(samples)
+    key = part.label, x.shape_key()
+    if key not in known:
+        each = forecast(grid, Shape(grid.model.domain, x, grid.model))
+        known[key] = each.forwards + each.backwards
+    return known[key] * len(samples)
 
 
 @dataclass
@@ -103,10 +106,11 @@ class Runner:
         workers = (self.runtime.workers or 1) if sources.portable else 1
         works: list[Work] = []
         passes = again = 0
+        known: dict[Hashable, int] = {}
         for part in parts:
             for samples in missing_chunks(part, data, self.store, workers):
                 works.append(part.work(samples, self.store, sources, self.runtime.timeout))
-                passes += predicted(part, samples)
+                passes += predicted(part, samples, known)
                 again += sum(failed_cells(self.store, sample, part.grid) for sample in samples)
         if not works:
             return

@@ -5,7 +5,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from heatcheck.metrics.base import Metric
+from heatcheck.methods.base import FunctionMethod
+from heatcheck.metrics.base import FunctionMetric, Metric
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.probe.calls import Spent
 
@@ -77,8 +78,8 @@ class Pace:
 
     def foreseen(self, component: Any, shape: Shape, method: str = "") -> float | None:
         """Seconds for one sample, from the passes that a component declares; None where it declares none."""
-        if "pass" not in self.seconds:
-            return None
+        if "pass" not in self.seconds or isinstance(component, FunctionMethod | FunctionMetric):
+            return None  # a user's function may take its time besides its passes
         try:
             if isinstance(component, Metric):
                 if component.reexplanation_count(shape):
