@@ -252,6 +252,18 @@ def test_random_under_another_label_is_what_methods_are_held_against(net, x, tmp
     assert result.stats_facts.random == "random_7"
 
 
+@pytest.mark.parametrize("methods", [["integrated_gradients(steps=2)"], {"IG": "integrated_gradients(steps=2)"}])
+def test_nothing_is_ranked_without_random(net, x, tmp_path, methods):
+    bench = hc.Benchmark(models={"net": net}, data=x, methods=methods, metrics=["sds(units=grid(2))"])
+    assert bench.lacks_random and not bench.with_random().lacks_random
+    result = bench.run(tmp_path / "r", batch=4, progress="none")
+    rows = {row["method"]: row for row in result.leaderboard().to_dicts()}
+    (own,) = methods
+    assert set(rows) == {own, "random"}
+    assert rows["random"]["control"] and rows["random"]["rank"] is None
+    assert rows[own]["rank"] == 1 and rows[own]["beats_random"] is not None
+
+
 def test_runtime_options_come_as_one_object_or_by_name(net, x, tmp_path):
     bench = hc.Benchmark(models={"net": net}, data=x, methods=["saliency"], metrics=["sparseness"])
     a = bench.run(tmp_path / "a", runtime=hc.Runtime(batch=2, maps="none", progress="none"))

@@ -385,10 +385,20 @@ def test_what_a_whole_model_skips_is_listed_once(at_home: Path) -> None:
     wanted = ("run", *RUN[:4], *RUN[6:], "--metrics", metrics, "--methods", "rollout,saliency,saliency(post=abs)")
     done = heatcheck(*wanted, "--out", "runs/once", "--json")
     assert done.exit_code == 0, done.output
-    whole, cell = strict(done.stdout)["skipped"]
+    whole, *cells = strict(done.stdout)["skipped"]
+    (cell,) = (c for c in cells if c["method"] != "random")
     assert (whole["method"], whole["metric"]) == ("rollout", None)
     assert "samples" not in whole
     assert (cell["method"], cell["metric"], cell["samples"]) == ("saliency(post=abs)", metrics[4:], 3)
+
+
+def test_random_is_added_and_said(at_home: Path) -> None:
+    wanted = ("run", *RUN[:4], *RUN[6:], "--metrics", "sparseness", "-n", 1, "--out", "runs/alone")
+    done = heatcheck(*wanted, "--methods", "integrated_gradients(steps=2)", "--json")
+    assert done.exit_code == 0, done.output
+    assert "random is added as a control: nothing is ranked without it" in done.stderr
+    assert {row["method"] for row in strict(done.stdout)["leaderboard"]} == {"integrated_gradients(steps=2)", "random"}
+    assert "is added" not in heatcheck(*wanted, "--methods", "saliency,random").stderr
 
 
 def test_one_of_something_is_not_many(at_home: Path) -> None:

@@ -173,7 +173,7 @@ CHEFER = {
 METRICS = {
     "rise": {
         "deletion": "deletion(steps=224, fill=zero, ties=reverse_index)",
-        "insertion": "insertion(steps=224, fill=blur(kernel=11, sigma=5.0), ties=reverse_index)",
+        "insertion": "insertion(steps=224, fill=folded_blur(kernel=11, sigma=5.0), ties=reverse_index)",
     },
     "chefer": {
         "morf": "morf(steps=10, fill=black, output=accuracy, area=trapezoid, end=zero)",
@@ -228,8 +228,17 @@ def test_a_papers_names_are_a_runs_labels() -> None:
     from heatcheck.api.benchmark import label_components
 
     labelled = dict(label_components("method", load_profile("idsds").methods, "idsds"))
-    assert list(labelled) == list(IDSDS)
+    assert list(labelled) == [*IDSDS, "random"]
     assert labelled["IG-SG"].identity() == catalogue.build("method", IDSDS["IG-SG"]).identity()
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_profile_has_random_as_a_control(name: str) -> None:
+    from heatcheck.api.benchmark import Benchmark
+
+    profile = load_profile(name)
+    assert "random" in [catalogue.build("method", profile.apply("method", m)).id for m in profile.methods]
+    assert not Benchmark(profile=name).lacks_random
 
 
 def test_published_tables_have_the_same_names() -> None:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Benchmark:
             image processor of transformers; None for what the models themselves say.
         output: the key, attribute or position of the class scores, for models that return several tensors.
         methods: specs (`"rise(samples=500)"`), units, or functions declared with `@hc.method`; None for the profile's.
+            `random` is added to a run as a control where it is not named.
         metrics: likewise; for both, a mapping gives them labels.
         profile: where parameters and lists that are not given come from.
         target: the class to explain: predicted, label, top2 or its number; or a number made of the output: a function
@@ -115,7 +116,7 @@ class Benchmark:
             HeatcheckError: no sample can be read.
             NothingScoredError: every cell has failed.
         """
-        setup = self.setup(samples)
+        setup = self.with_random().setup(samples)
         folder = out or Path("runs", folder_name(setup.models, setup.data.name))
         result = Result(execute(setup, folder, Runtime.of(runtime, **options)))
         demand_scores(result)
@@ -131,7 +132,23 @@ class Benchmark:
         **options: Any,
     ) -> Plan:
         """Predict passes, time, memory and disk before anything is spent; arguments as for `run`."""
-        return plan(self.setup(samples), Runtime.of(runtime, **options), out, calibrate=calibrate)
+        return plan(self.with_random().setup(samples), Runtime.of(runtime, **options), out, calibrate=calibrate)
+
+    @property
+    def lacks_random(self) -> bool:
+        """Whether no method is `random`, the control that nothing is ranked without."""
+        for path in self.plugins:
+            load_plugin(path)
+        methods = load_profile(self.profile).methods if self.methods is None else self.methods
+        return all(component.id != "random" for _, component in label_components("method", methods, self.profile))
+
+    def with_random(self) -> "Benchmark":
+        """The same with `random` as a control: what does not beat it says nothing, whatever its rank."""
+        if not self.lacks_random:
+            return self
+        methods = load_profile(self.profile).methods if self.methods is None else self.methods
+        more: Any = {**methods, "random": "random"} if isinstance(methods, Mapping) else [*methods, "random"]
+        return replace(self, methods=more)
 
     def setup(self, samples: int | None = None) -> Setup:
         """Models, data, methods and metrics, loaded and built."""
@@ -257,11 +274,14 @@ class NothingScoredError(HeatcheckError):
 
 
 def demand_scores(result: Result) -> None:
-    """Refuse a run of which every cell failed, or failed or was skipped."""
+    """Refuse a run of which every cell failed, or failed or was skipped; controls count if nothing else ran."""
     scores = result.scores()
+    controls = [m["name"] for m in result.facts.get("methods", ()) if m["control"]]
+    mine = scores.filter(~scores["method"].is_in(controls))["status"]
+    mine = scores["status"] if mine.is_empty() else mine
     cells = list(zip(scores["status"], scores["sample"], strict=True))
     failed = [(status.removeprefix("failed: "), sample) for status, sample in cells if status.startswith("failed")]
-    if failed and all(status.startswith(("failed", "skipped")) for status, _ in cells):
+    if failed and all(status.startswith(("failed", "skipped")) for status in mine):
         raise NothingScoredError(
             f"nothing could be scored, {len(failed)} of {len(cells)} cells failed: {causes(failed)}", result
         )

@@ -49,9 +49,12 @@ def run(
 
         note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
         runtime = Runtime.of(wanted.runtime, progress="none" if quiet else "auto")
+        bench = Benchmark.from_study(wanted)
+        if bench.lacks_random:
+            note("random is added as a control: nothing is ranked without it", quiet=quiet)
         nothing = None
         try:
-            result = Benchmark.from_study(wanted).run(folder, samples=wanted.samples, runtime=runtime)
+            result = bench.run(folder, samples=wanted.samples, runtime=runtime)
         except NothingScoredError as problem:
             result, nothing = problem.result, str(problem)
         page = result.report(report.expanduser() if report else folder / "report.html")
