@@ -39,7 +39,7 @@ def told(run, total, done=0):
 
 
 def test_nothing_is_said_in_the_first_seconds():
-    said = told([(0.1, 10)] * 1000, 10_000)
+    said = told([(0.1, 10)] * 500, 5_000)
     assert all(guess is None for at, guess, _ in said if at < 20)
     assert all(guess == pytest.approx(truth, rel=0.01, abs=0.5) for at, guess, truth in said if at > 21)
 
