@@ -203,7 +203,7 @@ def batches_of(
     wanted = None if target is None else torch.as_tensor(target).long().reshape(-1).expand(len(inputs))
     for rows in groups.values():
         joined = Inputs.cat([inputs[i] for i in rows])
-        probe = Probe(explained, Numerics(threads=torch.get_num_threads()))
+        probe = Probe(explained, numerics_for(len(rows)))
         logits = probe.logits(joined)
         own = logits.argmax(1) if wanted is None else wanted[rows]
         if bool((own < 0).any()) or bool((own >= logits.shape[1]).any()):
@@ -217,6 +217,11 @@ def batches_of(
         )
         probe.remember_clean(batch, logits)
         yield rows, probe, batch
+
+
+def numerics_for(samples: int) -> Numerics:
+    """Calls that hold all samples, within bounds: one picture must not pay for a batch of eight gradients."""
+    return Numerics(forward=min(16, max(4, samples)), backward=min(8, samples), threads=torch.get_num_threads())
 
 
 def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[int | None], list[Sample | None]]:
