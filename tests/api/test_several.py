@@ -46,7 +46,8 @@ def test_the_passes_are_known_before_they_are_made() -> None:
         nonlocal made
         made += passes
 
-    several = Explainer(toy, toy.inputs(2), tick=count)
+    several = Explainer(toy, toy.inputs(2))
+    several.report_to(count)
     methods = components()
     forwards, backwards = several.passes(methods)
     before = [probe.spent.copy() for _, probe, _ in several.groups]

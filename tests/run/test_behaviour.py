@@ -92,7 +92,7 @@ WORDS = {
     BatchStatistics: "other inputs of the batch",
     Centred: "other inputs of the batch",
     Widths: "3 or 4 classes",
-    OneRow: "(1, 5) for two inputs",
+    OneRow: "fails on a batch of two",
 }
 
 

@@ -24,7 +24,6 @@ class Explainer:
         x: the inputs, as `explain` takes them.
         target: the classes to explain; the predicted ones if None.
         threads: intra-op threads of a pass.
-        tick: is told of passes as they are made.
         seed: of random streams.
     """
 
@@ -32,7 +31,6 @@ class Explainer:
     x: Any
     target: Any = None
     threads: int = 1
-    tick: Callable[[int], None] = lambda passes: None
     seed: int = 0
     groups: list[tuple[list[int], Probe, Batch]] = field(init=False, repr=False)
 
@@ -40,7 +38,11 @@ class Explainer:
         self.groups = list(batches_of(self.model, self.x, self.target, None, self.seed))
         for _, probe, _ in self.groups:
             probe.numerics = replace(probe.numerics, threads=self.threads)
-            probe.tick = self.tick
+
+    def report_to(self, tick: Callable[[int], None]) -> None:
+        """Tell somebody of passes as they are made."""
+        for _, probe, _ in self.groups:
+            probe.tick = tick
 
     def explain(self, method: Method) -> Attribution:
         """The maps of one method, in the order of the inputs.

@@ -2,26 +2,38 @@
 
 import base64
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heatcheck.cli.console import Json, Quiet, console, emit, note
 from heatcheck.cli.options import Output, Plugins, Preprocess
+from heatcheck.cli.run import counted
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin
+from heatcheck.core.progress import Progress, Silent, choose, clock
 from heatcheck.core.spec import SpecError, split
 from heatcheck.models.catalogue import default_model
 from heatcheck.models.targets import makes_number, target_of_explanation
 
+if TYPE_CHECKING:
+    from heatcheck.api.several import Explainer
+    from heatcheck.methods.base import Method
+
 EDGE, CAPTION, GAP = 224, 18, 6
 COLUMNS = 8
 """Pictures in a line of the sheet."""
+UNTOLD = 50
+"""Passes that need no announcement on any machine; their time is not even measured."""
+A_MOMENT = 3.0
+"""Seconds that need no announcement."""
 
 
 @dataclass(frozen=True)
@@ -117,47 +129,69 @@ def explained(
 
     Without a model, the embedded one of the inputs' modality explains them.
     """
-    from heatcheck.api import explain as api
+    from heatcheck.api.benchmark import as_component
+    from heatcheck.api.several import Explainer
     from heatcheck.core.types import NotApplicable
     from heatcheck.data.load import load_data
+    from heatcheck.probe.numerics import tune_allocator
     from heatcheck.training.defaults import load_model
 
+    tune_allocator()
     samples = [(item, load_data([item])) for item in items]
     number = target if makes_number(target) else None
     loaded = load_model(model or default_model(samples[0][1].modality), **read_as, target=number)
     target = None if number else target
+    threads = os.cpu_count() or 1
+    explainers = [Explainer(loaded, data, target=target, threads=threads) for _, data in samples]
+    components = {name: as_component("method", spec) for name, spec in methods.items()}
     found = []
-    for name in watched(list(methods), quiet):
-        try:
-            for item, data in samples:
-                heat = api.explain(loaded, data, method=methods[name], target=target)
-                shown = loaded.display(data[0], loaded.encode(data[0]))
-                aim = int(heat.target[0]) if heat.target is not None else -1
-                values = heat.values[0].float().numpy()
-                found.append(Explanation(item, name, aim, loaded.class_name(aim), shown, values))
-        except NotApplicable as reason:
-            if not lenient:
-                message = str(reason)
-                known = message.startswith(name.partition("(")[0])
-                raise NotApplicable(message if known else f"{name} {message}") from None
-            note(f"skipped {name}: {reason}", quiet=quiet)
+    with announced(explainers, components, quiet) as progress:
+        for name, component in components.items():
+            try:
+                for (item, data), explainer in zip(samples, explainers, strict=True):
+                    heat = explainer.explain(component)
+                    shown = loaded.display(data[0], loaded.encode(data[0]))
+                    aim = int(heat.target[0]) if heat.target is not None else -1
+                    values = heat.values[0].float().numpy()
+                    found.append(Explanation(item, name, aim, loaded.class_name(aim), shown, values))
+            except NotApplicable as reason:
+                if not lenient:
+                    message = str(reason)
+                    known = message.startswith(name.partition("(")[0])
+                    raise NotApplicable(message if known else f"{name} {message}") from None
+                if not quiet:
+                    progress.note(f"skipped {name}: {reason}")
     for chosen in loaded.notes:
         note(chosen, quiet=quiet)
     return sorted(found, key=lambda e: items.index(e.input))
 
 
-def watched(methods: Sequence[str], quiet: bool) -> Iterator[str]:
-    """The methods one after another, with a bar on a terminal that says which one is at work."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+@contextmanager
+def announced(explainers: "Sequence[Explainer]", methods: "Mapping[str, Method]", quiet: bool) -> Iterator[Progress]:
+    """Say what all this will take, and show how far it is; work of a moment is done in silence."""
+    passes = [explainer.passes(methods) for explainer in explainers]
+    forwards, backwards = sum(f for f, _ in passes), sum(b for _, b in passes)
+    seconds = explainers[0].seconds((forwards, backwards)) if forwards > UNTOLD and not quiet else 0.0
+    progress = choose("auto") if seconds > A_MOMENT else PlainNotes()
+    for explainer in explainers:
+        explainer.report_to(progress.advance)
+    if seconds > A_MOMENT:
+        progress.note(
+            f"{counted(len(methods), 'method')} on {counted(len(explainers), 'input')}: about {forwards:,} passes, "
+            f"about {clock(seconds)}"
+        )
+    progress.begin("explain", forwards)
+    try:
+        yield progress
+    finally:
+        progress.end()
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    silent = quiet or len(methods) == 1 or not sys.stderr.isatty()
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=silent) as bar:
-        task = bar.add_task("", total=len(methods))
-        for name in methods:
-            bar.update(task, description=name)
-            yield name
-            bar.advance(task)
+
+class PlainNotes(Silent):
+    """Shows notes and no progress."""
+
+    def note(self, text: str) -> None:
+        note(text, quiet=False)
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ class Number:
     def __call__(self, out: Any, n: int) -> Float[Tensor, "n 1"]:
         """The number of each of `n` inputs."""
         found = self.make(out)
-        if isinstance(found, Tensor) and found.is_floating_point() and tuple(found.shape) in ((n,), (n, 1)):
-            return found.reshape(n, 1)
+        if isinstance(found, Tensor) and found.is_floating_point() and _is_column(found, n):
+            return found.reshape(-1, 1)
         shape = f"{found.dtype} {_shape(found, n)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise HeatcheckError(
             f"target={self.written} gave {shape} for n inputs; it must give a floating point tensor [n], one number "
@@ -116,8 +116,10 @@ def _chosen(out: Any, n: int) -> tuple[Float[Tensor, "n c"], str | None]:
     parts = dict(_leaves(out))
     if "logits" in parts and parts["logits"].ndim == 2:
         return _as_scores(parts["logits"], n), None
-    usable = {path: t for path, t in parts.items() if t.is_floating_point() and t.ndim == 2 and len(t) == n}
-    usable = usable or {path: t for path, t in parts.items() if t.is_floating_point() and t.shape == (n,)}
+    real = {path: t for path, t in parts.items() if t.is_floating_point()}
+    usable = {path: t for path, t in real.items() if t.ndim == 2 and len(t) == n}
+    usable = usable or {path: t for path, t in real.items() if t.shape == (n,)}
+    usable = usable or {path: t for path, t in real.items() if t.ndim in (1, 2) and _has_rows(t, n)}
     if len(usable) == 1:
         ((path, tensor),) = usable.items()
         note = f"of the outputs {described(out, n)}, {path!r} is taken" if len(parts) > 1 else None
@@ -133,14 +135,23 @@ def _chosen(out: Any, n: int) -> tuple[Float[Tensor, "n c"], str | None]:
 
 def _as_scores(out: Tensor, n: int) -> Float[Tensor, "n c"]:
     """Class scores `[n, c]`; one number per input, `[n]`, is a column."""
-    if out.ndim == 1 and len(out) == n:
+    if out.ndim == 1 and _has_rows(out, n):
         return out[:, None]
-    if out.ndim != 2 or len(out) != n or not out.shape[1]:
+    if out.ndim != 2 or not _has_rows(out, n) or not out.shape[1]:
         raise HeatcheckError(
             f"the output is {list(out.shape)} for {n} input{'' if n == 1 else 's'}; class scores are a tensor "
             f"[n, classes], a regression gives [n] or [n, 1]; {_OWN_NUMBER}"
         )
     return out
+
+
+def _is_column(t: Tensor, n: int) -> bool:
+    return t.ndim in (1, 2) and t.numel() == len(t) and _has_rows(t, n)
+
+
+def _has_rows(t: Tensor, n: int) -> bool:
+    """Whether a tensor has a row per input, or several: DeepLIFT and Ablation-CAM run copies side by side."""
+    return len(t) > 0 and len(t) % n == 0
 
 
 def _part(out: Any, path: str, n: int) -> Any:

@@ -130,7 +130,9 @@ class Calls:
         def slope(x: Inputs, index: Tensor) -> Tensor:
             leaf = self.domain.leaf(x).detach().requires_grad_()
             with torch.enable_grad():
-                out = scalar(self.model.logits(self.domain.with_leaf(x, leaf)), batch.target[rows[index]], output)
+                out = scalar(
+                    self._scores(self.domain.with_leaf(x, leaf), len(index)), batch.target[rows[index]], output
+                )
                 (grad,) = torch.autograd.grad(out.sum(), leaf)
             note(out.detach())
             return grad.detach()
@@ -213,9 +215,9 @@ class Calls:
 
         return call
 
-    def _with_graph(self, x: Inputs, _index: Tensor) -> Float[Tensor, "n c"]:
+    def _with_graph(self, x: Inputs, index: Tensor) -> Float[Tensor, "n c"]:
         with torch.enable_grad():
-            return self.model.logits(x)
+            return self._scores(x, len(index))
 
     # -- calls of one exact shape --------------------------------------------------------------------------
 
@@ -275,11 +277,20 @@ class Calls:
             self.numerics, self.halved = before
             raise
 
-    def _forward(self, x: Inputs, _index: Tensor) -> Float[Tensor, "n c"]:
+    def _forward(self, x: Inputs, index: Tensor) -> Float[Tensor, "n c"]:
         with torch.inference_mode():
-            out = self.model.logits(x)
+            out = self._scores(x, len(index))
         self.spent.graphs += int(out.requires_grad)
         return out.clone()
+
+    def _scores(self, x: Inputs, rows: int) -> Float[Tensor, "n c"]:
+        out = self.model.logits(x)
+        if len(out) != rows:
+            raise HeatcheckError(
+                f"{self.model.name} returned {tuple(out.shape)} for {rows} inputs; return one row of class scores per "
+                "input, [n, classes]"
+            )
+        return out
 
     def _needs_gradients(self) -> None:
         if not self.model.differentiable:

@@ -41,6 +41,11 @@ def _about(model: Model, inputs: Sequence[Inputs]) -> Iterator[Misbehaviour]:
     if any(not torch.equal(kept[name], given) for name, given in x.tensors.items()):
         yield Misbehaviour("it changes its input in place", "write x = x - mean instead of x -= mean, or clone x first")
         return
+    if len(alone) != 1:
+        yield Misbehaviour(
+            f"it returns {tuple(alone.shape)} for one input", "return one row of class scores per input, [n, classes]"
+        )
+        return
     again, copied = model.logits(x).clone(), model.logits(_clone(x)).clone()
     if _state(model) != state:
         yield Misbehaviour(
@@ -71,7 +76,14 @@ def _among_neighbours(model: Model, x: Inputs, alone: Tensor, others: Sequence[I
     else:
         leaf = model.domain.leaf(x)
         pair = Inputs.cat([model.domain.with_leaf(x, leaf), model.domain.with_leaf(x, -leaf.flip(-1))])
-    beside = model.logits(pair)
+    try:
+        beside = model.logits(pair)
+    except Exception as problem:  # a network that takes one input at a time is no classifier of batches
+        yield Misbehaviour(
+            f"it answers one input, but fails on a batch of two ({str(problem).splitlines()[0]})",
+            "return one row of class scores per input, [n, classes]",
+        )
+        return
     if beside.shape != (2, alone.shape[1]):
         yield Misbehaviour(
             f"it returns {tuple(beside.shape)} for two inputs and {tuple(alone.shape)} for one",
