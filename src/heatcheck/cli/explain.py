@@ -177,10 +177,10 @@ def announced(explainers: "Sequence[Explainer]", methods: "Mapping[str, Method]"
         explainer.report_to(progress.advance)
     if seconds > A_MOMENT:
         progress.note(
-            f"{counted(len(methods), 'method')} on {counted(len(explainers), 'input')}: about {forwards:,} passes, "
+            f"{counted(len(methods), 'method')} on {counted(len(explainers), 'input')}: about {forwards + backwards:,} passes, "
             f"about {clock(seconds)}"
         )
-    progress.begin("explain", forwards)
+    progress.begin("explain", forwards + backwards)
     try:
         yield progress
     finally:
