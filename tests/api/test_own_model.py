@@ -449,6 +449,16 @@ class TestTargets:
         with pytest.raises(HeatcheckError, match="target=column:7 is not in an output of 3 columns"):
             hc.explain(net, X, method="saliency", target="column:7")
 
+    @pytest.mark.parametrize(
+        "method", ["lrp", "deep_lift", "guided_backprop", "grad_cam", "full_grad", "lime(samples=16)", "kernel_shap"]
+    )
+    def test_methods_that_look_inside_see_the_same(self, net, method):
+        """A method explains a column, and a function that takes it, as it explains the class of that number."""
+        known = hc.explain(net, X, method=method, target=1)
+        assert known.status == ("ok", "ok")
+        for target in ("column:1", lambda output: output[:, 1]):
+            assert_close(hc.explain(net, X, method=method, target=target).values, known.values, rtol=1e-4, atol=1e-6)
+
     def test_targets_never_mix(self, tmp_path):
         net = Returns(lambda y, x: y)
         first = run(tmp_path / "run", models=[net], data=X, target="column:1").scores()["score"].to_list()
