@@ -46,9 +46,9 @@ MUTANTS = (
     ),
     (
         "stats/paired.py",
-        "resampled[incomplete] = resampled_means(per_sample[incomplete], resamples, seed)",
-        "pass",
-        "test_interval_of_a_pair_with_gaps_is_that_of_the_complete_samples",
+        "difference=np.divide(total, n,",
+        "difference=np.divide(total, per_sample.shape[1],",
+        "test_pairs_use_their_common_samples",
     ),
     (
         "stats/paired.py",
