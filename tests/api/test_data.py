@@ -125,13 +125,3 @@ def test_an_iterator_is_not_read_again_for_another_number(net: nn.Module) -> Non
         hc.HeatcheckError, match="was read before, for another number of samples, and can be read only once"
     ):
         bench.plan(samples=3, calibrate=False, **FAST)
-
-
-def test_the_page_about_data_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    found = [block.split("```")[0] for block in page.split("```python\n")[1:]]
-    first, second = ({"__name__": "page"} for _ in found)
-    for code, names in zip(found, (first, second), strict=True):
-        exec(compile(code, "docs/data.md", "exec"), names)
-    assert first["result"].failed == 0 and second["maps"].values.shape == (4, 32, 32)
