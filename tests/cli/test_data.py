@@ -41,6 +41,8 @@ def test_nothing_readable_is_an_error_with_causes_and_an_example(at_home: Path, 
         "PNG, WEBP, BMP, GIF, TIFF, PPM, AVIF), such as '0.png'; 1 × the file is empty, such as 'empty.jpg'; check the path"
     ) in done.stderr
     assert not Path("runs/unread").exists()
+    done = heatcheck("doctor", MODEL, "--data", f"folder:{tmp_path}")
+    assert done.exit_code == 2 and f"none of the 4 samples of '{tmp_path.name}' can be read" in done.stderr
 
 
 def test_some_unreadable_samples_are_said_and_the_others_are_scored(at_home: Path, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def _doctor_run(path: Path, json: bool) -> None:
 def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: str | None, json: bool) -> None:
     from dataclasses import asdict
 
+    from heatcheck.api.benchmark import demand_samples
     from heatcheck.api.doctor import examine
     from heatcheck.data.catalogue import default_data
     from heatcheck.data.load import load_data
@@ -97,8 +98,9 @@ def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: s
     from heatcheck.training.defaults import load_model
 
     model = load_model(spec, preprocess=preprocess, output=output)
-    usable = (sample for sample in load_data(data or default_data(model.domain.modality)) if not sample.problem)
-    x = model.encode(next(usable))
+    samples = load_data(data or default_data(model.domain.modality))
+    demand_samples(samples)
+    x = model.encode(next(sample for sample in samples if not sample.problem))
     findings = [asdict(finding) for finding in examine(model, x)]
     broken = any(finding["severity"] == "error" for finding in findings)
     methods = {} if broken else applicable(model, x)
