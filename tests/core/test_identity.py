@@ -32,8 +32,8 @@ MUTANTS = (
     ("core/identity.py", "sort_keys=True", "sort_keys=False", "test_the_order_of_keys_does_not_matter"),
     (
         "domain/component.py",
-        'return {"id": self.id, "version": self.version, "params": params}',
-        'return {"id": self.id, "version": self.version}',
+        'return {"id": self.id, "version": version, "params": params}',
+        'return {"id": self.id, "version": version}',
         "test_every_parameter_of_a_component_is_part_of_its_identity",
     ),
 )

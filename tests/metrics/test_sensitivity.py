@@ -48,8 +48,8 @@ MUTANTS = (
     ),
     (
         "metrics/nearby.py",
-        "leaf.flatten(1).amax(1) - leaf.flatten(1).amin(1)",
-        "leaf.flatten(1).amax(1)",
+        "share * domain.leaf_range(batch.x)",
+        "share + 0 * domain.leaf_range(batch.x)",
         "test_agrees_with_captum_on_the_same_steps",
     ),
     (
@@ -74,9 +74,12 @@ def steps_of(model, batch, row, samples, radius):
     own = batch.take([row])
     leaf = model.domain.leaf(own.x).detach()
     free = model.domain.deletable(own.x)[0]
+    read = slice(None) if "pixels" in own.x else slice(0, int(own.x["attention"].sum()))
+    seen = leaf[0, read]
     for _ in range(samples):
-        step = (torch.rand(leaf.shape[1:], generator=rng, dtype=torch.float32) * 2 - 1).to(leaf.dtype)
-        step = step * radius * (leaf.max() - leaf.min())
+        step = torch.zeros_like(leaf[0])
+        step[read] = (torch.rand(seen.shape, generator=rng, dtype=torch.float32) * 2 - 1).to(leaf.dtype)
+        step = step * radius * (seen.max() - seen.min())
         if "pixels" not in own.x:
             step[~free] = 0
         yield own.with_inputs(model.domain.with_leaf(own.x, leaf + step)), float(step.norm())
