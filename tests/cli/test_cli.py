@@ -692,11 +692,16 @@ def damaged(run: Path, copy: Path) -> Path:
 def test_a_whole_run_is_well_and_a_damaged_one_is_not(good: Path, tmp_path: Path) -> None:
     done = heatcheck("doctor", good)
     assert (done.exit_code, done.stdout) == (0, f"{good}: all files are whole\n")
-    assert strict(heatcheck("doctor", good, "--json").stdout) == {"run": str(good), "problems": [], "failed": 0}
+    assert strict(heatcheck("doctor", good, "--json").stdout) == {
+        "run": str(good),
+        "problems": [],
+        "remarks": [],
+        "failed": 0,
+    }
     with pytest.warns(StoreWarning, match="is damaged"):
         done = heatcheck("doctor", damaged(good, tmp_path / "a"))
     assert done.exit_code == 4
-    assert "damaged file set aside" in done.stdout and "12 cells are not computed" in done.stdout
+    assert "is damaged" in done.stdout and "12 cells are not computed" in done.stdout
     with pytest.warns(StoreWarning, match="is damaged"):
         done = heatcheck("doctor", damaged(good, tmp_path / "b"), "--json")
     first, second = strict(done.stdout)["problems"]

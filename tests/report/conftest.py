@@ -166,6 +166,9 @@ class FakeResult:
     def gallery(self):
         return self._shown
 
+    def within(self, data):
+        return self
+
 
 def build(
     *,

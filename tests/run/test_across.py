@@ -23,7 +23,7 @@ METHODS = ["saliency(post=abs)", "occlusion"]
 
 
 def run(setup, out: Path, runtime: Runtime = FIXED) -> Result:
-    return Result(execute(setup, out, runtime))
+    return Result(execute(setup, out, runtime), only=True)
 
 
 def cells(result: Result) -> dict[tuple[str, str, str], tuple[float | None, str]]:

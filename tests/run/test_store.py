@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heatcheck.api.result import Result
-from heatcheck.core.files import sweep_temporaries, write_atomically
+from heatcheck.core.files import StorageError, sweep_temporaries, write_atomically
 from heatcheck.core.types import HeatcheckError
 from heatcheck.run.execution import execute
 from heatcheck.run.runtime import Runtime
@@ -25,13 +25,13 @@ MUTANTS = (
     ),
     (
         "run/store.py",
-        "path.replace(aside / path.name)",
+        "path.replace(self.quarantine / path.name)",
         "path.unlink()",
         "test_a_flipped_byte_is_found_set_aside_and_computed_again",
     ),
     (
         "run/store.py",
-        'if header["format"] != FORMAT:',
+        "if form != FORMAT:",
         "if False:",
         "test_a_chunk_of_another_format_is_refused_with_advice",
     ),
@@ -86,7 +86,7 @@ def test_a_flipped_byte_is_found_set_aside_and_computed_again(make_setup, tmp_pa
     raw[int(where * (len(raw) - 1))] ^= 0x20
     victim.write_bytes(raw)
     with pytest.warns(StoreWarning, match="damaged"):
-        store = Store.open(tmp_path / "r")
+        store = Store.open(tmp_path / "r", create=True)
     assert len(store.damaged) == 1
     assert not victim.exists()
     assert (tmp_path / "r" / "quarantine" / victim.name).exists()
@@ -165,10 +165,19 @@ def test_a_chunk_of_another_format_is_refused_with_advice(make_setup, tmp_path, 
         Store.open(tmp_path / "r")
 
 
-def test_a_torn_run_record_is_an_error_that_names_the_file(make_setup, tmp_path):
+def test_a_torn_run_record_is_rebuilt_from_the_study(make_setup, tmp_path):
+    reference = run(make_setup, tmp_path / "r").scores()
+    (tmp_path / "r" / "run.json").write_text('{"half":')
+    with pytest.warns(StoreWarning, match=r"run\.json is damaged"):
+        assert Result.open(tmp_path / "r").scores().equals(reference)
+
+
+def test_a_torn_run_record_of_a_folder_without_studies_is_an_error_that_names_the_file(make_setup, tmp_path):
     run(make_setup, tmp_path / "r")
     (tmp_path / "r" / "run.json").write_text('{"half":')
-    with pytest.raises(HeatcheckError, match=r"run\.json cannot be read"):
+    for study in (tmp_path / "r" / "studies").iterdir():
+        study.unlink()
+    with pytest.warns(StoreWarning), pytest.raises(StorageError, match=r"run\.json cannot be used: it is no JSON"):
         Result.open(tmp_path / "r")
 
 

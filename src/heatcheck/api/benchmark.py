@@ -275,7 +275,7 @@ class NothingScoredError(HeatcheckError):
 
 def demand_scores(result: Result) -> None:
     """Refuse a run of which every cell failed, or failed or was skipped; controls count if nothing else ran."""
-    scores = result.scores()
+    scores = result.last().scores()
     controls = [m["name"] for m in result.facts.get("methods", ()) if m["control"]]
     mine = scores.filter(~scores["method"].is_in(controls))["status"]
     mine = scores["status"] if mine.is_empty() else mine

@@ -186,7 +186,7 @@ class Multiverse:
     @classmethod
     def open(cls, path: str | Path) -> "Multiverse":
         """Open the folder of a run that `multiverse` made."""
-        return cls(Result.open(path))
+        return cls(Result.open(path, only=True))
 
     @property
     def record(self) -> Mapping[str, Any]:

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heatcheck import stats
+from heatcheck.core.files import left_behind
+from heatcheck.run.history import forgotten
 from heatcheck.run.reader import RunReader
+from heatcheck.run.store import files_in
 
 if TYPE_CHECKING:
     from heatcheck.report.board import Leaderboard
@@ -35,13 +38,36 @@ class Result(RunReader):
         status = self.scores()["status"]
         return int((status.str.starts_with("failed") | status.str.starts_with("missing")).sum())
 
+    @property
+    def missing(self) -> int:
+        """How many cells are not computed, or lost with a damaged file."""
+        return int(self.scores()["status"].str.starts_with("missing").sum())
+
     def check(self) -> list[str]:
-        """Integrity problems of the folder: damaged files and cells that are missing."""
-        missing = self.scores()["status"].str.starts_with("missing").sum()
-        problems = [f"damaged file set aside: {d}" for d in self.store.damaged]
-        if missing:
-            problems.append(f"{missing} cells are not computed; run the study again to fill them in")
+        """What is wrong with the folder: files that are damaged or in the way, and cells that are missing."""
+        store = self.store
+        store.check_records()
+        problems = [f"{name} is damaged: {why}" for name, why in store.damaged.items()]
+        problems += [f"{name} is left out: {why}" for name, why in store.foreign.items()]
+        problems += [f"the study {name} is gone from {store.studies}" for name in forgotten(store, self.manifest)]
+        if store.quarantine.is_file():
+            problems.append(f"{store.quarantine} is a file; a run needs a folder of that name: rename it")
+        if self.missing:
+            are = "cell is" if self.missing == 1 else "cells are"
+            problems.append(f"{self.missing} {are} not computed; run the study again to fill them in")
         return problems
+
+    def remarks(self) -> list[str]:
+        """What is worth knowing about the folder, and no damage."""
+        store = self.store
+        store.check_records()
+        old = "is from before there were checksums and opened unchecked; run the study again to write one"
+        found = [f"{name} {old}" for name in sorted(store.unchecked)]
+        aside = files_in(store.quarantine, "") if store.quarantine.is_dir() else []
+        found += [f"{path.relative_to(store.folder)} was damaged, and was set aside by a run" for path in aside]
+        for folder in (store.folder, store.chunks, store.studies):
+            found += [f"{path.name} was left half written by a process that died" for path in left_behind(folder)]
+        return found
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report as one HTML file."""

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,19 +10,26 @@ from typer.core import TyperGroup
 
 from heatcheck.cli import explain, fills, folder, listing, multiverse, run
 from heatcheck.cli.console import complain
+from heatcheck.cli.folder import DAMAGED
+from heatcheck.core.files import cannot, is_of_disk
 from heatcheck.core.spec import SpecError
 
 __all__ = ["app", "main"]
 
 
 class CommandGroup(TyperGroup):
-    """Turns mistakes of the user into one message and exit code 2."""
+    """Turns mistakes of the user into one message and exit code 2, and a disk that refuses into exit code 4."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except Exception as problem:
-            if os.environ.get("HEATCHECK_DEBUG") or not _is_user_error(problem):
+            if os.environ.get("HEATCHECK_DEBUG"):
+                raise
+            if isinstance(problem, OSError) and is_of_disk(problem):
+                complain(str(cannot("read or write", Path(problem.filename or "a file"), problem)))
+                raise typer.Exit(DAMAGED) from problem
+            if not _is_user_error(problem):
                 raise
             complain(str(problem))
             raise typer.Exit(2) from problem
@@ -67,8 +75,8 @@ def root(
 
     heatcheck plan --models timm:resnet50 --data folder:val  [dim]· what it would cost[/dim]
 
-    [bold]Exit codes[/bold]  0 all is well · 2 wrong usage · 3 finished, but some samples failed · 4 a run's files are
-    damaged · 130 interrupted
+    [bold]Exit codes[/bold]  0 all is well · 2 wrong usage · 3 finished, but some samples failed or are missing · 4 a
+    run's files are damaged, or the disk refuses · 130 interrupted
     """
 
 

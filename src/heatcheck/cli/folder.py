@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from heatcheck.cli.console import Json, emit, note, table
+from heatcheck.cli.console import Json, complain, emit, note, table
 from heatcheck.cli.options import Output, Preprocess
+from heatcheck.core.files import write_atomically
 from heatcheck.core.spec import SpecError
 
 FAILED, DAMAGED = 3, 4
 _FORMULA = r"^[=+\-@\t\r]"
 
+Only = Annotated[
+    bool, typer.Option("--only", help="The last study alone, not the union of all that were run into the folder.")
+]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
 
 
@@ -25,11 +29,26 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def opened(run: Path) -> Any:
+def opened(run: Path, *, only: bool = False) -> Any:
     """A run's result."""
     from heatcheck.api.result import Result
 
-    return Result.open(run.expanduser())
+    return Result.open(run.expanduser(), only=only)
+
+
+def end(result: Any, run: Path) -> None:
+    """Say what was written: of which studies, and what it lacks; where it lacks something, end with an exit code."""
+    for line in result.lines:
+        note(line)
+    if result.missing:
+        have = "cell has" if result.missing == 1 else "cells have"
+        cells = f"{result.missing:,} of {result.scores().height:,} {have} no score: not computed, or lost"
+        complain(f"{cells}. Run the same study into {run} again to fill in what is missing; the rest is kept.")
+    if result.store.damaged or result.store.foreign:
+        complain(f"{run} has damaged files; `heatcheck doctor {run}` names them")
+        raise typer.Exit(DAMAGED)
+    if result.missing:
+        raise typer.Exit(FAILED)
 
 
 def report(
@@ -37,6 +56,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The HTML file; by default in the run's folder.")
     ] = None,
+    only: Only = False,
 ) -> None:
     """Write a run's report again: one HTML file that needs no network.
 
@@ -46,8 +66,9 @@ def report(
 
     heatcheck report runs/default --out ~/report.html
     """
-    target = out.expanduser() if out else run.expanduser() / "report.html"
-    typer.echo(opened(run).report(target))
+    result = opened(run, only=only)
+    typer.echo(result.report(out.expanduser() if out else run.expanduser() / "report.html"))
+    end(result, run)
 
 
 def doctor(
@@ -76,13 +97,16 @@ def doctor(
 
 def _doctor_run(path: Path, json: bool) -> None:
     result = opened(path)
-    problems = list(result.check())
+    problems, remarks = result.check(), result.remarks()
     if json:
-        emit({"run": path, "problems": problems, "failed": result.failed})
-    elif problems:
-        table(("problem",), ([problem] for problem in problems))
+        emit({"run": path, "problems": problems, "remarks": remarks, "failed": result.failed})
     else:
-        typer.echo(f"{path}: all files are whole")
+        if problems:
+            table(("problem",), ([problem] for problem in problems))
+        else:
+            typer.echo(f"{path}: all files are whole")
+        for remark in remarks:
+            typer.echo(f"note: {remark}")
     if problems:
         raise typer.Exit(DAMAGED)
 
@@ -126,6 +150,7 @@ def export(
         Format | None, typer.Option("--format", "-f", help="Parquet, unless --out says otherwise.")
     ] = None,
     out: Annotated[str | None, typer.Option("--out", "-o", help="A file, or - for stdout.", show_default=False)] = None,
+    only: Only = False,
     json: Json = False,
 ) -> None:
     """Write a run's scores as one table: a row per model, sample, method and metric.
@@ -141,17 +166,17 @@ def export(
     if json:
         format, out = Format.JSON, out or "-"
     kind = format or _by_suffix(out) or Format.PARQUET
-    data = serialised(opened(run).scores(), kind)
+    result = opened(run, only=only)
+    data = serialised(result.scores(), kind)
     if out == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return
-    path = Path(out).expanduser() if out else run.expanduser() / f"scores.{kind}"
-    from heatcheck.core.files import write_atomically
-
-    write_atomically(path, data)
-    note(f"{kind}: {len(data):,} bytes")
-    typer.echo(path)
+    else:
+        path = Path(out).expanduser() if out else run.expanduser() / f"scores.{kind}"
+        write_atomically(path, data)
+        note(f"{kind}: {len(data):,} bytes")
+        typer.echo(path)
+    end(result, run)
 
 
 def _by_suffix(out: str | None) -> Format | None:

@@ -10,6 +10,7 @@ import typer
 
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, complain, console, emit, note, table
+from heatcheck.cli.folder import Only
 
 FAILED, INTERRUPTED = 3, 130
 _SKIPPED = "skipped: "
@@ -23,13 +24,15 @@ def run(
     report: Annotated[
         Path | None, typer.Option("--report", help="Where the report goes; by default the run's folder.")
     ] = None,
+    only: Only = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure methods on a model and data: a leaderboard here, a report beside the numbers.
 
     Without a study, models and data: EfficientNet-Lite0 on real pictures, profile quick, in runs/default.
-    What is finished is on disk; run again to continue, or to add methods, metrics and samples.
+    What is finished is on disk; run again to continue, or to add methods, metrics, samples, models or data to the folder:
+    leaderboard and report show everything that was run into it.
 
     [bold]Examples[/bold]
 
@@ -57,18 +60,29 @@ def run(
             result = bench.run(folder, samples=wanted.samples, runtime=runtime)
         except NothingScoredError as problem:
             result, nothing = problem.result, str(problem)
+        mine = result.last()
+        result = mine if only else result
         page = result.report(report.expanduser() if report else folder / "report.html")
-    failed = result.failed
+    failed = mine.failed
     if json:
         rows = result.leaderboard().full.to_dicts()
-        emit({"run": folder, "report": page, "failed": failed, "skipped": skips(result), "leaderboard": rows})
+        emit(
+            {
+                "run": folder,
+                "report": page,
+                "failed": failed,
+                "skipped": skips(result),
+                "notes": result.lines,
+                "leaderboard": rows,
+            }
+        )
     else:
         show_leaderboard(result)
         console().print(f"report: {page}", soft_wrap=True)
     if failed:
         have = "1 cell has" if failed == 1 else f"{failed} cells have"
         note(f"{have} no score because something failed; `heatcheck export {folder}` shows why")
-    reasons = reasons_unranked(result)
+    reasons = reasons_unranked(mine)
     if nothing:
         complain(nothing)
     elif reasons:

@@ -9,7 +9,7 @@ import polars as pl
 from heatcheck import stats
 from heatcheck.report import wording
 from heatcheck.report.charts import Axis, cost_chart, curve_chart, scale
-from heatcheck.report.source import RunSource
+from heatcheck.report.source import CaseSource, RunSource
 from heatcheck.report.views import LeaderboardRow, MethodView, MetricView, OverallRow, Row
 from heatcheck.stats import Facts
 
@@ -72,7 +72,7 @@ def method_views(tables: Tables) -> tuple[MethodView, ...]:
 
 
 def metric_views(
-    tables: Tables, source: RunSource, model: str, methods: Sequence[MethodView]
+    tables: Tables, source: CaseSource, model: str, methods: Sequence[MethodView]
 ) -> tuple[MetricView, ...]:
     """The metrics that have a row, in the order of the run's facts."""
     present = set(tables.board["metric"].to_list())
@@ -83,7 +83,7 @@ def metric_views(
 
 
 def _metric_view(
-    tables: Tables, source: RunSource, model: str, metric: Row, methods: Sequence[MethodView]
+    tables: Tables, source: CaseSource, model: str, metric: Row, methods: Sequence[MethodView]
 ) -> MetricView:
     name, facts = metric["name"], tables.facts
     views = {m.name: m for m in methods}

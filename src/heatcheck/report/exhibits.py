@@ -10,7 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
-from heatcheck.report.source import RunSource
+from heatcheck.report.source import CaseSource
 
 LEVELS = 8
 _TOKENS = 160  # of a long text that are shown
@@ -22,7 +22,7 @@ _NEGATIVE = np.array([(190, 222, 245), (105, 172, 222), (36, 110, 190), (14, 56,
 Exhibit = dict[str, Any]
 """`kind` and what the page's template and script need to show it."""
 Display = Mapping[str, Any]
-"""A sample as the run shows it, see `RunSource.display`."""
+"""A sample as the run shows it, see `CaseSource.display`."""
 Heat = NDArray[np.floating]
 
 
@@ -92,7 +92,7 @@ class Exhibits:
         source: the run.
     """
 
-    def __init__(self, source: RunSource) -> None:
+    def __init__(self, source: CaseSource) -> None:
         self._source = source
         self._displays: dict[tuple[str, str], Display | None] = {}
         self._made: dict[tuple[object, ...], Exhibit | None] = {}

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from heatcheck.core.files import sweep_temporaries, write_atomically
 from heatcheck.report import wording
 from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
@@ -26,13 +26,9 @@ def write_report(result: RunSource, path: str | Path, *, title: str | None = Non
         title: a headline other than the run's name.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(render(result, title=title), encoding="utf-8")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    page = render(result, title=title)
+    write_atomically(target, page.encode())
+    sweep_temporaries(target.parent)
     return target
 
 

@@ -28,14 +28,14 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
     in_universes = rankings(tables.scores, tables.facts, universes_of(record)) if record else []
     keys = _cases(tables.run, tables.board)
     several_data_sets = len({data for _, data in keys}) > 1
-    exhibits = Exhibits(source)
     views: list[CaseView] = []
     script: list[dict[str, Any]] = []
     for model, data in keys:
-        here = tables.at(model, data)
+        here, measured = tables.at(model, data), source.within(data)
+        exhibits = Exhibits(measured)
         methods = cases.method_views(here)
-        metrics = cases.metric_views(here, source, model, methods)
-        details = samples.sample_details(sample_table, model)
+        metrics = cases.metric_views(here, measured, model, methods)
+        details = samples.sample_details(measured.samples(), model)
         names = sorted(here.scores["sample"].drop_nulls().unique().to_list())
         views.append(
             CaseView(
@@ -50,7 +50,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
                 smallest_p=cases.smallest_p(here),
                 agreement=cases.agreement_of(here, metrics),
                 concordance=cases.concordance_of(here),
-                gallery=samples.gallery(source, exhibits, model, names, methods, details, len(keys)),
+                gallery=samples.gallery(measured, exhibits, model, names, methods, details, len(keys)),
                 gaps=cases.gaps(here),
                 ok=here.scores.filter(has_score()).height,
                 total=here.scores.height,
@@ -58,7 +58,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
             )
         )
         script.append(samples.script_data(views[-1], here.scores, names, details, exhibits, len(keys)))
-    unusable = sample_table.filter(pl.col("status") != "ok").sort("model", "sample")
+    unusable = sample_table.filter(pl.col("status") != "ok").sort("model", "sample").unique(maintain_order=True)
     return PageView(
         title=title or str(tables.run.get("name") or "Heatcheck"),
         facts=tables.run,

@@ -8,7 +8,7 @@ import polars as pl
 
 from heatcheck.report import wording
 from heatcheck.report.exhibits import Exhibit, Exhibits
-from heatcheck.report.source import RunSource
+from heatcheck.report.source import CaseSource
 from heatcheck.report.views import CaseView, GalleryItem, MethodView, Row
 from heatcheck.stats import has_score
 
@@ -39,7 +39,7 @@ def _details(row: Row) -> dict[str, str]:
 
 
 def gallery(
-    source: RunSource,
+    source: CaseSource,
     exhibits: Exhibits,
     model: str,
     samples: Sequence[str],

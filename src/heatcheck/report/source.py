@@ -10,18 +10,8 @@ from numpy.typing import NDArray
 from heatcheck.report.board import Leaderboard
 
 
-class RunSource(Protocol):
-    """A finished or partial run. All its strings are untrusted."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Name, settings, environment, models, data, methods, metrics, circular pairs, skips, passes: JSON."""
-
-    def scores(self) -> pl.DataFrame:
-        """The long table: run, model, data, sample, target, method, metric, score, status and costs."""
-
-    def leaderboard(self) -> Leaderboard:
-        """What `heatcheck.stats.leaderboard` makes of the scores."""
+class CaseSource(Protocol):
+    """What was measured on one data set. All its strings are untrusted."""
 
     def samples(self) -> pl.DataFrame:
         """Per model and sample: label, target and predicted class, each with its name; prob; status."""
@@ -40,3 +30,23 @@ class RunSource(Protocol):
 
     def gallery(self) -> Sequence[tuple[str, str]]:
         """The (model, sample) pairs to show under all methods."""
+
+
+class RunSource(Protocol):
+    """A finished or partial run. All its strings are untrusted."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Name, settings, environment, models, data, methods, metrics, circular pairs, skips, passes: JSON."""
+
+    def scores(self) -> pl.DataFrame:
+        """The long table: run, model, data, sample, target, method, metric, score, status and costs."""
+
+    def leaderboard(self) -> Leaderboard:
+        """What `heatcheck.stats.leaderboard` makes of the scores."""
+
+    def samples(self) -> pl.DataFrame:
+        """Per model and sample: label, target and predicted class, each with its name; prob; status."""
+
+    def within(self, data: str) -> CaseSource:
+        """What was measured on one of the data sets that the tables name."""

@@ -67,6 +67,8 @@ class LeaderboardTable:
                     f"{HEAVY_TAIL} heavy tail: a few samples dominate the mean; the interval is likely to be too short"
                 )
             yield Text()
+        for line in self.facts.get("union", ()):
+            yield Text(plain(str(line)))
 
     def _tables(self, case: pl.DataFrame, width: int) -> Iterator[Table]:
         present = set(case["metric"].to_list())

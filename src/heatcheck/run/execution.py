@@ -11,7 +11,7 @@ from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.numerics import tune_allocator
-from heatcheck.run import across
+from heatcheck.run import across, history
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.forecast import forecast
 from heatcheck.run.manifest import describe, peak_bytes
@@ -36,9 +36,7 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     parts = prepare(setup, runtime, store)
     write_numerics(store, parts)
     manifest = describe(setup, runtime, parts)
-    before = store.read("run.json") or {}
-    manifest["passes"] = before.get("passes", manifest["passes"])
-    store.write("run.json", manifest)
+    before = history.begin(store, manifest)
     runner = Runner(setup, runtime, store)
     runner.run(parts)
     store.refresh()
@@ -48,7 +46,7 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     manifest["passes"] = {k: v + manifest["passes"].get(k, 0) for k, v in asdict(runner.spent).items()}
     manifest["peak_bytes"] = max(peak_bytes(), before.get("peak_bytes", 0))
     manifest["finished"] = runner.left == 0
-    store.write("run.json", manifest)
+    history.write_run(store, manifest)
     return store
 
 

@@ -1,5 +1,6 @@
 """A run read back from its folder as tables, maps and facts; no model is needed."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,8 +12,10 @@ from heatcheck.core import catalogue
 from heatcheck.core.files import printable
 from heatcheck.core.types import OK, HeatcheckError, Scores
 from heatcheck.profiles import is_paper
+from heatcheck.run import history
 from heatcheck.run.store import At, Store, map_row, score_row
 from heatcheck.run.task import choose_target
+from heatcheck.run.union import Section, union
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,22 +29,39 @@ MISSING = "missing: not computed yet"
 
 
 class RunReader:
-    """Scores, curves, maps and facts of one run."""
+    """Scores, curves, maps and facts of the studies of one folder.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: the folder.
+        only: show the last study alone; else the union of all.
+    """
+
+    def __init__(self, store: Store, *, only: bool = False) -> None:
         self.store = store
-        self.manifest: dict[str, Any] = store.read("run.json")
-        self._tensors: dict[tuple[Path, str], Any] = {}
+        self.manifest = history.last_study(store)
+        known = [self.manifest] if only else history.studies(store, self.manifest)
+        found = union(known)
+        self.lines = list(found.lines)
+        self._only = len(known) == 1
+        self.sections = [SectionReader(store, section) for section in found.sections]
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Open a run folder."""
-        return cls(Store.open(path))
+    def open(cls, path: str | Path, *, only: bool = False) -> Self:
+        """Open a run folder: the union of its studies, or the last one only."""
+        return cls(Store.open(path), only=only)
+
+    def last(self) -> Self:
+        """The last study alone."""
+        return self if self._only else type(self)(self.store, only=True)
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return printable(self.store.folder.resolve().name)
+
+    def within(self, data: str) -> "SectionReader":
+        """What was measured on one data set, by the name that tables show; of an unknown one, the last study's."""
+        return next((s for s in self.sections if s.data == data), self.sections[0])
 
     # -- tables --------------------------------------------------------------------------------------------
 
@@ -61,24 +81,151 @@ class RunReader:
         kinds = [text, text, text, text, pl.Int64, text, text, number, text, number, number, number]
         return pl.DataFrame(rows, schema=dict(zip(COLUMNS, kinds, strict=True)))
 
-    def _cells(self) -> "Any":
-        seed, data = self.manifest["seed"], self.manifest["data"]["name"]
+    def _cells(self) -> Iterator[tuple[Any, ...]]:
+        for section in self.sections:
+            for cell in section.cells():
+                yield (self.name, *cell)
+
+    def samples(self) -> "pl.DataFrame":
+        """One row per model and sample: label, target, prediction and its probability, status."""
+        import polars as pl
+
+        return pl.concat([section.samples() for section in self.sections])
+
+    # -- pictures ------------------------------------------------------------------------------------------
+
+    def curves(self, model: str, metric: str) -> "pl.DataFrame":
+        """The stored curve of every sample and method under a metric; of several data sets, in `within`."""
+        return self._having(model).curves(model, metric)
+
+    def map(self, model: str, sample: str, method: str) -> np.ndarray | None:
+        """A stored map at its native resolution; of several data sets, in `within`."""
+        return self._having(model, sample, method).map(model, sample, method)
+
+    def display(self, model: str, sample: str) -> dict[str, Any] | None:
+        """A stored picture or text, as people should see it."""
+        return self._having(model, sample).display(model, sample)
+
+    def gallery(self) -> list[tuple[str, str]]:
+        """Models and samples whose maps and pictures are kept."""
+        return list(dict.fromkeys(pair for section in self.sections for pair in section.gallery()))
+
+    def _having(self, model: str, sample: str | None = None, method: str | None = None) -> "SectionReader":
+        """The first section that has all of these; else the first that has the model."""
+        known = [s for s in self.sections if any(m["name"] == model for m in s.manifest["models"])]
+        if not known:
+            names = dict.fromkeys(m["name"] for s in self.sections for m in s.manifest["models"])
+            raise HeatcheckError(f"this run has no model {model!r}; it has {list(names)}")
+        return next((s for s in known if s.has(sample, method)), known[0])
+
+    # -- facts ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What a reader should know about the run."""
+        m = self.manifest
+        study = m["study"]
+        models = {x["name"]: x for s in reversed(self.sections) for x in s.manifest["models"]}
+        return {
+            "name": self.name,
+            "created": m["created"],
+            "heatcheck_version": m["heatcheck"],
+            "profile": study.get("profile", "default"),
+            "paper": is_paper(study.get("profile", "default")),
+            "profile_note": study.get("profile_note", ""),
+            "seed": m["seed"],
+            "target": m["target"],
+            "study": study,
+            "environment": m["environment"],
+            "preprocessing": {name: x["preprocessing"] for name, x in models.items() if x.get("preprocessing")},
+            "notes": {name: x["notes"] for name, x in models.items() if x.get("notes")},
+            "numerics": {name: x["numerics"] for name, x in models.items()},
+            "models": [
+                {
+                    "name": name,
+                    "identity": x["identity"],
+                    "modality": x["modality"],
+                    "classes_known": bool(x["classes"]),
+                }
+                for name, x in models.items()
+            ],
+            "data": self._data(),
+            "methods": self._components("methods"),
+            "metrics": self._components("metrics"),
+            "circular": sorted({(a, b) for s in self.sections for x in s.manifest["models"] for a, b in x["circular"]}),
+            "skipped": self._skips(),
+            "multiverse": study.get("multiverse"),
+            "passes": m["passes"],
+            "peak_bytes": m.get("peak_bytes", 0),
+            "finished": m["finished"],
+            "union": self.lines,
+        }
+
+    def _data(self) -> dict[str, Any]:
+        if len(self.sections) == 1:
+            found: dict[str, Any] = self.sections[0].manifest["data"]
+            return found
+        each = [s.manifest["data"] for s in self.sections]
+        names = dict.fromkeys(s.section.data for s in self.sections)
+        samples = {sample["digest"] for s in self.sections for sample in s.manifest["samples"]}
+        notes = list(dict.fromkeys(note for data in each for note in data["notes"]))
+        return {"name": ", ".join(names), "n": len(samples), "notes": notes}
+
+    def _components(self, kind: str) -> list[dict[str, Any]]:
+        """Methods or metrics by the names that tables show; older studies' first, as they were run."""
+        entries = {x["label"]: x for s in reversed(self.sections) for x in s.manifest[kind]}
+        return [{**x, "name": label, "spec": x["name"]} for label, x in entries.items()]
+
+    def _skips(self) -> list[dict[str, Any]]:
+        found = []
+        for section in self.sections:
+            methods = {x["label"] for x in section.manifest["methods"]}
+            for model in section.manifest["models"]:
+                for label, reason in model["skipped"].items():
+                    method, metric = (label, None) if label in methods else (None, label)
+                    found.append({"model": model["name"], "method": method, "metric": metric, "reason": reason})
+        return [skip for i, skip in enumerate(found) if skip not in found[:i]]
+
+
+class SectionReader:
+    """Scores, curves and maps of studies with equal data, target, seed and samples."""
+
+    def __init__(self, store: Store, section: Section) -> None:
+        self.store, self.section = store, section
+        self.manifest = section.manifest
+        self._tensors: dict[tuple[Path, str], Any] = {}
+
+    @property
+    def data(self) -> str:
+        """The data set's name, as tables show it."""
+        return str(self.manifest["data"]["name"])
+
+    def has(self, sample: str | None, method: str | None) -> bool:
+        """Whether a sample and a method are in it; None is in everything."""
+        names = {s["name"] for s in self.manifest["samples"]}
+        labels = {m["label"] for m in self.manifest["methods"]}
+        return (sample is None or sample in names) and (method is None or method in labels)
+
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """A table's rows, without the run's name: what some study asked for."""
+        seed = self.manifest["seed"]
         for model in self.manifest["models"]:
             methods, _ = self._digests[model["name"]]
             sums = self._sums(model)
             for row, sample in enumerate(self.manifest["samples"]):
                 record, _ = self._record(model["identity"], sample)
-                for column, method in enumerate(m["label"] for m in self.manifest["methods"]):
+                for method in (m["label"] for m in self.manifest["methods"]):
                     cost = self.store.costs.get((model["identity"], seed, methods.get(method, "")), {})
                     price = cost.get(map_row(record), {}) if record else {}
                     for metric in (m["label"] for m in self.manifest["metrics"]):
-                        if metric in sums:
-                            value, status = float(sums[metric].value[column, row]), sums[metric].status[column][row]
-                            score = value if status == OK else None
+                        if (model["name"], method, metric) not in self.section.asked:
+                            continue
+                        if (metric, method) in sums:
+                            score, status = sums[metric, method][row]
                         else:
                             score, status = self._cell(model, sample, method, metric)
                         yield (
-                            self.name, model["name"], data, sample["name"], record["target"] if record else None,
+                            model["name"], self.data, sample["name"], record["target"] if record else None,
                             method, metric, score, status,
                             price.get("seconds"), price.get("forwards"), price.get("backwards"),
                         )  # fmt: skip
@@ -113,21 +260,24 @@ class RunReader:
             for model in self.manifest["models"]
         }
 
-    def _sums(self, model: dict[str, Any]) -> dict[str, Scores]:
-        """A model's scores under the metrics that add up others; of two with one id, the first is added."""
+    def _sums(self, model: dict[str, Any]) -> dict[tuple[str, str], list[tuple[float | None, str]]]:
+        """A model's scores under the metrics that add up others, per metric and method; of two parts the first."""
         found = {}
         for label, component in self._composites.items():
-            labels: dict[str, str] = {}
-            for m in self.manifest["metrics"]:
-                labels.setdefault(m["id"], m["label"])
-            parts = {id: self._scores(model, labels[id]) for id in component.parts}
-            found[label] = component.combine(parts, [not m["control"] for m in self.manifest["methods"]])
+            methods = [m for m in self.manifest["methods"] if (model["name"], m["label"], label) in self.section.asked]
+            labels = self.section.parts[label]
+            parts = {id: self._scores(model, methods, labels[id]) for id in component.parts}
+            sums = component.combine(parts, [not m["control"] for m in methods])
+            for method, values, statuses in zip(methods, sums.value.tolist(), sums.status, strict=True):
+                found[label, method["label"]] = [
+                    (value if status == OK else None, status) for value, status in zip(values, statuses, strict=True)
+                ]
         return found
 
-    def _scores(self, model: dict[str, Any], metric: str) -> Scores:
+    def _scores(self, model: dict[str, Any], methods: list[dict[str, Any]], metric: str) -> Scores:
         cells = [
             [self._cell(model, sample, method["label"], metric) for sample in self.manifest["samples"]]
-            for method in self.manifest["methods"]
+            for method in methods
         ]
         value = torch.tensor(
             [[torch.nan if v is None else v for v, _ in row] for row in cells], dtype=torch.float64
@@ -282,57 +432,3 @@ class RunReader:
                 found: dict[str, Any] = model
                 return found
         raise HeatcheckError(f"this run has no model {name!r}; it has {[m['name'] for m in self.manifest['models']]}")
-
-    # -- facts ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What a reader should know about the run."""
-        m = self.manifest
-        study = m["study"]
-        return {
-            "name": self.name,
-            "created": m["created"],
-            "heatcheck_version": m["heatcheck"],
-            "profile": study.get("profile", "default"),
-            "paper": is_paper(study.get("profile", "default")),
-            "profile_note": study.get("profile_note", ""),
-            "seed": m["seed"],
-            "target": m["target"],
-            "study": study,
-            "environment": m["environment"],
-            "preprocessing": {x["name"]: x["preprocessing"] for x in m["models"] if x.get("preprocessing")},
-            "notes": {x["name"]: x["notes"] for x in m["models"] if x.get("notes")},
-            "numerics": {x["name"]: x["numerics"] for x in m["models"]},
-            "models": [
-                {
-                    "name": x["name"],
-                    "identity": x["identity"],
-                    "modality": x["modality"],
-                    "classes_known": bool(x["classes"]),
-                }
-                for x in m["models"]
-            ],
-            "data": m["data"],
-            "methods": [{**x, "name": x["label"], "spec": x["name"]} for x in m["methods"]],
-            "metrics": [{**x, "name": x["label"], "spec": x["name"]} for x in m["metrics"]],
-            "circular": sorted({(a, b) for x in m["models"] for a, b in x["circular"]}),
-            "skipped": self._skips(),
-            "multiverse": study.get("multiverse"),
-            "passes": m["passes"],
-            "peak_bytes": m.get("peak_bytes", 0),
-            "finished": m["finished"],
-        }
-
-    def _skips(self) -> list[dict[str, Any]]:
-        methods = {x["label"] for x in self.manifest["methods"]}
-        return [
-            {
-                "model": model["name"],
-                "method": label if label in methods else None,
-                "metric": None if label in methods else label,
-                "reason": reason,
-            }
-            for model in self.manifest["models"]
-            for label, reason in model["skipped"].items()
-        ]

@@ -17,6 +17,7 @@ from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.run.behaviour import misbehaviours
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.isolation import first_line
+from heatcheck.run.records import NUMERICS
 from heatcheck.run.rehearsal import TRIED, readable, reason_against
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
@@ -194,9 +195,10 @@ def fixed_numerics(model: Model, tried: Sequence[Inputs], runtime: Runtime, stor
     Raises:
         HeatcheckError: it answers none of them.
     """
-    known = (store.read("numerics.json") or {}) if store is not None else {}
-    if model.identity in known:
-        return Numerics(**{**known[model.identity], **machine(), "threads": runtime.threads})
+    known = store.numerics().get(model.identity) if store is not None else None
+    if known is not None:
+        shape = {name: known[name] for name in ("forward", "backward", "channels_last", "device")}
+        return Numerics(**{**shape, **machine(), "threads": runtime.threads})
     if runtime.batch is not None:
         size = runtime.batch
         channels_last = bool(getattr(model, "channels_last", False))
@@ -215,10 +217,11 @@ def fixed_numerics(model: Model, tried: Sequence[Inputs], runtime: Runtime, stor
 
 def write_numerics(store: Store, parts: Sequence[Part]) -> None:
     """Write down the numerics of models that are new in the run, so that a resumed run has the same."""
-    known = store.read("numerics.json") or {}
+    known = store.numerics()
     new = {part.grid.model.identity: part.grid.numerics.record() for part in parts}
-    if new.keys() - known.keys():
-        store.write("numerics.json", {**new, **known})
+    written = (store.folder / NUMERICS).exists() and NUMERICS not in store.unchecked
+    if new.keys() - known.keys() or not written:
+        store.write(NUMERICS, {**new, **known})
 
 
 def find_circular(grid: ModelGrid, shape: Shape) -> list[tuple[str, str]]:

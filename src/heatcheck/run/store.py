@@ -7,6 +7,7 @@ that write the same folder cannot hurt each other.
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,18 +16,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from heatcheck.core.files import sha256_of, sweep_temporaries, write_atomically, write_json
+from heatcheck.core.files import (
+    StorageError,
+    cannot,
+    make_folder,
+    read_patiently,
+    sha256_of,
+    sweep_temporaries,
+    write_atomically,
+)
 from heatcheck.core.types import OK, Attribution, HeatcheckError
+from heatcheck.run.records import NUMERICS, RUN, ChunkHeader, DamagedRecord, checked, first_problem, sealed, unsealed
 
 FORMAT = 1
 
 
 class StoreWarning(UserWarning):
-    """A stored file was damaged; it was set aside and its content will be computed again."""
+    """A stored file is damaged or no part of a run: what it should hold counts as not computed."""
+
+
+class Mismatch(ValueError):
+    """A file's bytes do not match its checksum."""
 
 
 @dataclass
@@ -155,9 +169,17 @@ class Store:
     Index keys: maps by (model, seed, method), scores by (model, seed, method, metric), each then by the row key of
     a sample (`digest:target` for maps, `digest:target:context` for scores); all of them digests of identities. Samples
     that could not be used are in `problems`.
+
+    Args:
+        folder: the run's folder.
+        writable: whether damaged files may be set aside and half-written ones removed; else no file is touched.
+        damaged: files whose bytes do not match their checksums, with the reason.
+        foreign: chunks that are as they were written, and hold what this version cannot read.
+        unchecked: records from before there were checksums.
     """
 
     folder: Path
+    writable: bool = False
     headers: dict[Path, dict[str, Any]] = field(default_factory=dict)
     maps: dict[tuple[str, int, str], dict[str, At]] = field(default_factory=dict)
     scores: dict[tuple[str, int, str, str], dict[str, At]] = field(default_factory=dict)
@@ -165,36 +187,59 @@ class Store:
     problems: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     groups: dict[tuple[str, str], list[tuple[Path, int, int]]] = field(default_factory=dict)
     costs: dict[tuple[str, int, str], dict[str, dict[str, float]]] = field(default_factory=dict)
-    damaged: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)
+    unchecked: set[str] = field(default_factory=set)
 
     @classmethod
     def open(cls, folder: str | Path, *, create: bool = False) -> "Store":
-        """Read every chunk's header, setting damaged files aside."""
+        """Verify every chunk and read its header.
+
+        Args:
+            folder: the run's folder.
+            create: open it for writing: make it, set damaged files aside, remove half-written ones. Else it is only
+                read, and nothing in it is moved or changed.
+
+        Raises:
+            HeatcheckError: it is no run folder, or of another format.
+            StorageError: a file cannot be read, or the folder not be written.
+        """
         path = Path(folder)
-        if not create and not (path / "run.json").exists():
+        if not create and not (path / RUN).exists() and not files_in(path / "studies", ".json"):
             raise HeatcheckError(
                 f"{str(folder)!r} is not a run folder: it has no run.json; `heatcheck run --out` makes one"
             )
-        store = cls(path)
-        store.chunks.mkdir(parents=True, exist_ok=True)
-        store.sweep()
+        store = cls(path, writable=create)
+        if create:
+            make_folder(store.chunks)
+            store.sweep()
         store.refresh()
         return store
 
     def sweep(self) -> None:
         """Remove what processes that no longer live left half written."""
-        sweep_temporaries(self.folder)
-        sweep_temporaries(self.chunks)
+        for folder in (self.folder, self.chunks, self.studies):
+            sweep_temporaries(folder)
 
     @property
     def chunks(self) -> Path:
         """The folder of chunk files."""
         return self.folder / "chunks"
 
+    @property
+    def studies(self) -> Path:
+        """The folder of the studies that were run."""
+        return self.folder / "studies"
+
+    @property
+    def quarantine(self) -> Path:
+        """Where damaged files are moved."""
+        return self.folder / "quarantine"
+
     def refresh(self) -> None:
         """Index the chunk files that appeared since the last look."""
-        for path in sorted(self.chunks.glob("*.safetensors")):
-            if path in self.headers:
+        for path in files_in(self.chunks, ".safetensors"):
+            if path in self.headers or path.name in self.damaged or path.name in self.foreign:
                 continue
             header = self._verified_header(path)
             if header is not None:
@@ -203,30 +248,40 @@ class Store:
 
     def _verified_header(self, path: Path) -> dict[str, Any] | None:
         try:
-            if sha256_of(path) != path.stem:
-                raise ValueError("its bytes do not match its name")
-            with safe_open(path, framework="pt") as f:
-                header: dict[str, Any] = json.loads(f.metadata()["heatcheck"])
+            return read_patiently(path, verified_header)
         except FileNotFoundError:
             return None
-        except Exception as problem:
-            self._quarantine(path, str(problem))
-            return None
-        if header["format"] != FORMAT:
-            raise HeatcheckError(
-                f"{path} has store format {header['format']}, this version reads {FORMAT}; read it with its own version"
-            )
-        return header
+        except Mismatch as problem:
+            self._set_aside(path, str(problem))
+        except ValueError as problem:
+            self.foreign[path.name] = str(problem)
+            warnings.warn(f"{path} is left out: {problem}", StoreWarning, stacklevel=4)
+        return None
 
-    def _quarantine(self, path: Path, why: str) -> None:
-        aside = self.folder / "quarantine"
-        aside.mkdir(exist_ok=True)
-        path.replace(aside / path.name)
-        self.damaged.append(f"{path.name}: {why}")
+    def _set_aside(self, path: Path, why: str) -> None:
+        """Note a damaged file and, in a folder that is open for writing, move it out of the way."""
+        known = path.name in self.damaged
+        self.damaged[path.name] = why
+        if not self.writable and known:
+            return
+        if not self.writable:
+            warnings.warn(
+                f"{path} is damaged ({why}) and left out; run the study again to compute its content",
+                StoreWarning,
+                stacklevel=5,
+            )
+            return
+        make_folder(self.quarantine)
+        try:
+            path.replace(self.quarantine / path.name)
+        except FileNotFoundError:  # another process was faster
+            return
+        except OSError as problem:
+            raise cannot("set aside", path, problem) from problem
         warnings.warn(
-            f"{path.name} is damaged ({why}); moved to {aside}, its content will be computed again",
+            f"{path.name} is damaged ({why}); moved to {self.quarantine}, its content will be computed again",
             StoreWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def _index(self, path: Path, header: dict[str, Any]) -> None:
@@ -275,27 +330,57 @@ class Store:
             write_atomically(path, data)
         return path
 
-    def write(self, name: str, value: Any) -> None:
-        """Write one of the run's JSON files."""
-        write_json(self.folder / name, value)
+    def write(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write one of the run's JSON files, with its checksum."""
+        write_atomically(self.folder / name, sealed(value))
+        self.unchecked.discard(name)
 
     def read(self, name: str) -> Any:
-        """Read one of the run's JSON files; None if there is none."""
+        """Read one of the run's JSON files; None if there is none, or if it is damaged."""
         path = self.folder / name
-        if not path.exists():
-            return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as problem:
-            raise HeatcheckError(
-                f"{path} cannot be read ({problem}); restore it, or run again with another --out"
-            ) from problem
+            value, has_seal = unsealed(read_patiently(path, Path.read_bytes))
+            checked(name, value, has_seal)
+        except FileNotFoundError:
+            return None
+        except DamagedRecord as problem:
+            self._set_aside(path, str(problem))
+            return None
+        if not has_seal:
+            self.unchecked.add(name)
+        return value
+
+    def check_records(self) -> None:
+        """Read all of the run's JSON files, so that what is damaged or unchecked is noted."""
+        for name in (RUN, NUMERICS, *(f"studies/{path.name}" for path in files_in(self.studies, ".json"))):
+            self.read(name)
+
+    def numerics(self) -> dict[str, dict[str, Any]]:
+        """The shape of every model's calls: as written down, or where that is lost, as the chunks hold it."""
+        known: dict[str, dict[str, Any]] | None = self.read(NUMERICS)
+        if known is not None:
+            return known
+        groups = [group for header in self.headers.values() for group in header["groups"] if group["numerics"]]
+        groups.sort(key=lambda group: not group["numerics"].get("halved"))  # those that memory allowed count
+        found = {g["model"]: {k: v for k, v in g["numerics"].items() if k != "halved"} for g in groups}
+        try:
+            checked(NUMERICS, found, sealed=True)
+        except DamagedRecord:
+            return {}
+        return found
 
     def tensor(self, file: Path, name: str) -> Tensor:
         """One tensor of a chunk."""
-        with safe_open(file, framework="pt") as f:
-            value: Tensor = f.get_tensor(name)
-        return value
+
+        def read(file: Path) -> Tensor:
+            with safe_open(file, framework="pt") as f:
+                value: Tensor = f.get_tensor(name)
+            return value
+
+        try:
+            return read_patiently(file, read)
+        except (FileNotFoundError, SafetensorError) as problem:
+            raise StorageError(f"{file} was moved or changed while it was read ({problem}); try again") from problem
 
     def record(self, at: At, kind: str) -> dict[str, Any]:
         """The header record of a stored map or score."""
@@ -326,6 +411,65 @@ class Store:
             for g, group in enumerate(header["groups"]):
                 for i, display in enumerate(group["displays"]):
                     yield path, g, i, {**display, "model": group["model"]}
+
+
+def files_in(folder: Path, suffix: str) -> list[Path]:
+    """The files of a folder, sorted; none where there is no such folder."""
+    try:
+        names = read_patiently(folder, os.listdir)
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in sorted(names) if name.endswith(suffix) and not name.startswith(".")]
+
+
+def verified_header(path: Path) -> dict[str, Any]:
+    """What a chunk says it holds.
+
+    Raises:
+        Mismatch: its bytes do not match its name.
+        ValueError: they do, and it is no chunk all the same.
+        HeatcheckError: it is one of another format.
+    """
+    if sha256_of(path) != path.stem:
+        raise Mismatch("its bytes do not match its name")
+    with path.open("rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        head = f.read(size)
+    try:
+        tensors = json.loads(head)
+        header: dict[str, Any] = json.loads(tensors.pop("__metadata__")["heatcheck"])
+        form = header["format"]
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError("it is no chunk of a run: it does not say what it holds") from problem
+    if form != FORMAT:
+        raise HeatcheckError(
+            f"{path} has store format {form}, this version reads {FORMAT}; read it with its own version"
+        )
+    try:
+        check_header(header, {name: tensor["shape"] for name, tensor in tensors.items()})
+    except ValueError as problem:
+        raise ValueError(f"it is no chunk of a run: {first_problem(problem)}") from problem
+    return header
+
+
+def check_header(header: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Refuse a header that lacks something, or names tensors that are not there or do not fit.
+
+    Raises:
+        ValueError: with what is wrong first.
+    """
+    ChunkHeader.model_validate(header)
+    for g, group in enumerate(header["groups"]):
+        columns = [group["logits"], *(column["tensor"] for column in (*group["maps"], *group["scores"]))]
+        columns += [column["curve"] for column in group["scores"]]
+        others = [display["tensor"] for display in group["displays"]]
+        others += [f"{g}/answers/keys", f"{g}/answers/rows"] if group["answers"] else []
+        rows = len(group["samples"])
+        for name in filter(None, (*columns, *others)):
+            if name not in shapes:
+                raise ValueError(f"it has no tensor {name}")
+            if name in columns and list(shapes[name][:1]) != [rows]:
+                raise ValueError(f"{name} does not have a row for each of {rows} samples")
 
 
 def map_row(sample: Mapping[str, Any]) -> str:
