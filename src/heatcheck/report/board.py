@@ -26,10 +26,12 @@ class Leaderboard:
     Args:
         full: what `heatcheck.stats.leaderboard` returned.
         facts: directions, controls, and which metrics do not count in the mean rank.
+        lines: what is to be said about the studies that it shows.
     """
 
     full: pl.DataFrame
     facts: stats.Facts
+    lines: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.full.is_empty():
