@@ -560,7 +560,7 @@ def test_a_method_in_full() -> None:
         "The mean of random smooth masks",
         "perturbation",
         "samples=1000  number of masks.",
-        "reduction=sum  how channels or embedding coordinates become one number per site.",  # of its base class
+        "reduction=sum  how channels or embedding coordinates become one number per site",  # of its base class
         "efficientnet_lite0: 1,000 forward passes on a picture of 224 × 224 pixels",
         "minilm_sentiment: does not apply",
         "implementation_invariant",

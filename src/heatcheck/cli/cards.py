@@ -1,6 +1,7 @@
 """One method, metric, fill, model, data source, kind of units or profile, with all that it declares."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from shlex import quote
 from typing import Any
@@ -19,14 +20,17 @@ def card(what: str, row: Mapping[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    screen = console()
-    screen.print(Text(row.get("form", row["id"]), style="bold"))
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
     for label, text in _LINES[what](row):
         made.add_row(Text(label, style="dim"), Text(text))
-    screen.print(made)
+    screen = console()
+    with screen.capture() as held:
+        screen.print(Text(row.get("form", row["id"]), style="bold"))
+        screen.print(made)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in held.get().splitlines()))
+    sys.stdout.flush()
 
 
 def _component(kind: str, row: Mapping[str, Any]) -> Iterator[Line]:
