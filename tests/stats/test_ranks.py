@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats as oracle
 
 from heatcheck.stats import bootstrap_indices, rank_of
-from heatcheck.stats.ranks import rank_sets, rounded, significantly_better, step_down, strict_rank
+from heatcheck.stats.ranks import _resampled_t, rank_sets, rounded, significantly_better, step_down, strict_rank
 
 MUTANTS = (
     ("stats/ranks.py", "(1 + (v == value).sum(axis=0)) / 2", "(v == value).sum(axis=0) / 2", "test_agrees_with_scipy"),
@@ -117,6 +117,10 @@ def test_sets_are_the_definition(gaps):
             error = np.sqrt(max(drawn.var(ddof=1), 0.1 * whole.var(ddof=1)) / len(drawn))
             row.append((drawn.mean() - whole.mean()) / error)
         resampled.append(row)
+    d = np.array([x[i] - x[j] for i, j in pairs])
+    centred = np.nan_to_num(d - np.nanmean(d, axis=1, keepdims=True))
+    t = _resampled_t(centred, ~np.isnan(d), np.nanvar(d, axis=1, ddof=1), 300, 2)
+    np.testing.assert_allclose(t, resampled, rtol=1e-9, atol=1e-12)
     found = slow_step_down(np.array(observed), np.array(resampled), 0.95)
     low, high = np.ones(5), np.full(5, 5.0)
     for i, sign in found:
