@@ -112,6 +112,7 @@ def test_a_second_run_adds_methods_and_metrics(study: Path, folder: Path) -> Non
     board = hc.Result.open(folder).leaderboard().full
     ranks = board.filter((pl.col("metric") == "sparseness") & pl.col("ranked"))
     assert set(ranks["method"]) == {"saliency", "input_x_gradient"}
+    assert "2 studies were run into this folder" in str(hc.Result.open(folder).leaderboard())
     assert cells(exported(folder, "--only")) == both
 
 

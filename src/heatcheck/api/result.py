@@ -25,7 +25,7 @@ class Result(RunReader):
     def _leaderboard(self) -> "Leaderboard":
         from heatcheck.report.board import Leaderboard
 
-        return Leaderboard(stats.leaderboard(self.scores(), self.stats_facts), self.stats_facts)
+        return Leaderboard(stats.leaderboard(self.scores(), self.stats_facts), self.stats_facts, tuple(self.lines))
 
     @cached_property
     def stats_facts(self) -> stats.Facts:

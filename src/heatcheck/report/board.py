@@ -82,7 +82,7 @@ class Leaderboard:
             notes.append("No metric counts in the mean rank, so no method has one.")
         if self.full["heavy_tail"].any():
             notes.append("! heavy tail: a few samples dominate the mean; the interval is likely to be too short")
-        return notes
+        return [*notes, *map(plain, self.lines)]
 
 
 def _folded(text: str) -> str:
