@@ -1,6 +1,7 @@
 """Models and methods that end the process, hang or raise on one picture: they cost that picture, and nothing else."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,8 +123,8 @@ METHODS = ("saliency", "stumbles", "random")
     [
         ("model segfault", METHODS, "failed: the process ended while it was computed (SIGSEGV)"),
         ("method segfault", ("stumbles",), "failed: the process ended while it was computed (SIGSEGV)"),
-        ("model hang", METHODS, "failed: took longer than 2 s; raise --timeout"),
-        ("method hang", ("stumbles",), "failed: took longer than 2 s; raise --timeout"),
+        ("model hang", METHODS, "failed: took longer than 15 s; raise --timeout"),
+        ("method hang", ("stumbles",), "failed: took longer than 15 s; raise --timeout"),
         ("model raise", METHODS, None),
     ],
 )
@@ -132,7 +133,7 @@ def test_a_trap_costs_its_picture_only_and_the_next_run_tries_it_again(
 ):
     (study.parent / "sprung.txt").unlink(missing_ok=True)
     set_trap(study, trap)
-    limit = ("--timeout", "2") if "hang" in trap else ()
+    limit = ("--timeout", "15") if "hang" in trap else ()
     done, scores = run(study, tmp_path / "r", *limit)
     assert done.returncode == 3, done.stderr
     found = failed(scores)
@@ -149,6 +150,17 @@ def test_a_trap_costs_its_picture_only_and_the_next_run_tries_it_again(
     assert done.returncode == 0, done.stderr
     assert f"{2 * len(methods)} failed cells are tried again" in done.stderr
     assert again.equals(reference)
+
+
+def test_a_model_that_hangs_on_the_first_picture_is_found_before_the_rehearsal(study, tmp_path):
+    few = study.parent / "few"
+    few.mkdir()
+    shutil.copy(study.parent / "pictures" / "04.png", few / "0.png")
+    shutil.copy(study.parent / "pictures" / "00.png", few / "1.png")
+    set_trap(study, "model hang")
+    done, scores = run(study, tmp_path / "r", "--data", f"folder:{few}", "--timeout", "15", "--methods", "saliency")
+    assert done.returncode == 3, done.stderr
+    assert failed(scores) == {("0.png", "saliency"): {"failed: took longer than 15 s; raise --timeout"}}
 
 
 @pytest.fixture

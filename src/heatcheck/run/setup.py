@@ -21,6 +21,7 @@ from heatcheck.run.records import NUMERICS
 from heatcheck.run.rehearsal import TRIED, readable, reason_against
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
+from heatcheck.run.scout import answered
 from heatcheck.run.store import Store
 from heatcheck.run.work import SampleRef, Sources, Work
 
@@ -119,7 +120,10 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
             f"model {label!r} reads {model.domain.modality}s, but the data {setup.data.name!r} are "
             f"{setup.data.modality}s"
         )
-    tried = list(itertools.islice(readable(model, setup.data), TRIED))
+    samples: Sequence[Sample] = setup.data
+    if runtime.timeout is not None and store is not None:
+        samples = answered(label, model, samples, setup.sources, store, runtime.timeout)
+    tried = list(itertools.islice(readable(model, samples), TRIED))
     if not tried:
         raise HeatcheckError(nothing_read(label, model, setup.data))
     refuse_misbehaviour(label, model, tried)

@@ -87,6 +87,7 @@ class Work:
         timeout: seconds that one cell may take.
         alone: whether every cell is computed alone, because a process ended while it computed several.
         failed: cells that have failed in this invocation.
+        scout: whether the model is only asked about each sample once, to see that it answers.
     """
 
     model: str
@@ -104,6 +105,7 @@ class Work:
     timeout: float | None = None
     alone: bool = False
     failed: tuple[FailedCell, ...] = ()
+    scout: bool = False
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -29,6 +29,7 @@ def main(inp: TextIO, out: TextIO) -> None:
     from heatcheck.probe.numerics import tune_allocator
     from heatcheck.run.isolation import first_line
     from heatcheck.run.resources import Resources
+    from heatcheck.run.scout import answer_samples
     from heatcheck.run.store import Store
     from heatcheck.run.task import run_work
     from heatcheck.run.watch import Watch
@@ -50,6 +51,10 @@ def main(inp: TextIO, out: TextIO) -> None:
     for line in inp:
         work = Work.from_json(line)
         try:
+            if work.scout:
+                answer_samples(work, resources, watch)
+                answer({"spent": {}})
+                continue
             if work.out not in stores:
                 stores[work.out] = Store.open(Path(work.out))
             spent = run_work(work, resources, stores[work.out], watch)
@@ -61,13 +66,13 @@ def main(inp: TextIO, out: TextIO) -> None:
 if __name__ == "__main__":
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, stop)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     import torch
 
     torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, stop)
     try:
         main(sys.stdin, replies)
     except KeyboardInterrupt:
