@@ -32,10 +32,11 @@ def mutants_of(path):
 
 
 def names_in(path):
-    """The tests of a file: functions, classes, and tests that are assigned (`test_contract = …`)."""
+    """The tests of a file: functions, classes and their methods, and tests that are assigned (`test_contract = …`)."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
+    named = [*body, *(inner for node in body if isinstance(node, ast.ClassDef) for inner in node.body)]
     assigned = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
-    return {node.name for node in body if hasattr(node, "name")} | {getattr(target, "id", "") for target in assigned}
+    return {node.name for node in named if hasattr(node, "name")} | {getattr(target, "id", "") for target in assigned}
 
 
 CASES = [

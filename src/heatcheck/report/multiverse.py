@@ -38,7 +38,7 @@ class Phrase:
 
 
 @dataclass(frozen=True)
-class Cell:
+class RankCell:
     """A method in a universe.
 
     Args:
@@ -59,7 +59,7 @@ class MethodRow:
     """A method in all universes."""
 
     method: Any
-    cells: tuple[Cell, ...]
+    cells: tuple[RankCell, ...]
     median: str
     span: str
     first: int
@@ -185,7 +185,7 @@ def _row(case: Rankings, i: int, method: HasName, row: Mapping[str, Any], order:
             continue
         last = max((x for x in case.ranks[u] if x == x), default=1.0)
         shade = round(_SHADES * (1 - (r - 1) / (last - 1))) if last > 1 else _SHADES
-        cells.append(Cell(at, shade, as_rank(float(r)), bool(case.better[u, i] == 0)))
+        cells.append(RankCell(at, shade, as_rank(float(r)), bool(case.better[u, i] == 0)))
     return MethodRow(
         method=method,
         cells=tuple(cells),
