@@ -118,7 +118,7 @@ class Component:
         return {"id": self.id, "version": version, "params": params}
 
 
-T = TypeVar("T", bound=type)
+T = TypeVar("T")
 C = TypeVar("C", bound=Component)
 
 
@@ -152,17 +152,30 @@ def call_with_parameters(component: Component) -> Callable[..., Any]:
     return functools.partial(function, **own)
 
 
-def declare(kind: str, id: str, version: int, facts: Mapping[str, Any]) -> Callable[[T], T]:
-    """The decorator behind `@method`, `@metric` and `@fill`: sets a class's id, version and facts, and registers it."""
+def declare(
+    kind: str, id: str, version: int, facts: Mapping[str, Any], function_base: type[Component] | None = None
+) -> Callable[[T], T]:
+    """The decorator behind `@method`, `@metric` and `@fill`: sets a class's id, version and facts, and registers it.
 
-    def decorate(cls: T) -> T:
-        cls.id, cls.kind, cls.version, cls.facts = id, kind, version, dict(facts)  # type: ignore[attr-defined]
+    A function becomes a class derived from `function_base`, which is registered in its place.
+    """
+
+    def decorate(target: T) -> T:
+        if inspect.isclass(target):
+            register(target)
+        elif function_base is not None and callable(target):
+            register(from_function(target, function_base))
+        else:
+            raise SpecError(f"@{kind}({id!r}) is for a class, not for {target!r}")
+        return target
+
+    def register(cls: Any) -> None:
+        cls.id, cls.kind, cls.version, cls.facts = id, kind, version, dict(facts)
         if not cls.__module__.startswith(f"heatcheck.{catalogue.KINDS[kind]}."):
-            params = {k: repr(v) for k, v in cls.parameters().items()}  # type: ignore[attr-defined]
+            params = {k: repr(v) for k, v in cls.parameters().items()}
             doc = inspect.getdoc(cls) or ""
             catalogue.register(
                 catalogue.Entry(kind, id, cls.__module__, cls.__qualname__, dict(facts), doc, params, cls)
             )
-        return cls
 
     return decorate

@@ -1,6 +1,5 @@
 """The base class of attribution methods, the `@method` decorator, and helpers that several methods use."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from heatcheck.core.identity import canonical
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable, finite_status
 from heatcheck.domain.base import Domain, Units
-from heatcheck.domain.component import Component, call_with_parameters, declare, from_function
+from heatcheck.domain.component import Component, call_with_parameters, declare
 from heatcheck.fills.base import Fill
 from heatcheck.probe.asks import Ask, Shape
 from heatcheck.probe.calls import count_passes
@@ -71,13 +70,7 @@ def method(
         "elsewhere": elsewhere,
     }
 
-    def decorate(target: T) -> T:
-        if inspect.isclass(target):
-            return declare("method", id, version, facts)(target)
-        declare("method", id, version, facts)(from_function(target, FunctionMethod))  # type: ignore[arg-type]
-        return target
-
-    return decorate
+    return declare("method", id, version, facts, FunctionMethod)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -1,6 +1,5 @@
 """The base classes of metrics: they score the maps of all methods at once, one number per method and sample."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores, finite_status
 from heatcheck.domain.base import Domain, Units
-from heatcheck.domain.component import Component, call_with_parameters, declare, from_function
+from heatcheck.domain.component import Component, call_with_parameters, declare
 from heatcheck.probe.asks import Ask, Shape
 from heatcheck.probe.calls import count_passes
 from heatcheck.probe.probe import Probe
@@ -78,13 +77,7 @@ def metric(
         "invariant": invariant,
     }
 
-    def decorate(target: T) -> T:
-        if inspect.isclass(target):
-            return declare("metric", id, version, facts)(target)
-        declare("metric", id, version, facts)(from_function(target, FunctionMetric))  # type: ignore[arg-type]
-        return target
-
-    return decorate
+    return declare("metric", id, version, facts, FunctionMetric)
 
 
 @dataclass
