@@ -136,7 +136,7 @@ def test_every_file_on_the_path_is_named(trace: Trace) -> None:
 
 def test_no_component_is_resolved_twice(trace: Trace) -> None:
     counts = {key: n for key, n in trace.resolved.items() if key[0] != "fill"}
-    assert counts == {("method", "saliency"): 1, ("metric", "sds"): 1}
+    assert counts == {("method", "saliency"): 1, ("method", "random"): 1, ("metric", "sds"): 1}
 
 
 def test_scores_and_leaderboard_are_made_once(tmp_path: Path) -> None:

@@ -461,9 +461,11 @@ class TestTargets:
 
     def test_targets_never_mix(self, tmp_path):
         net = Returns(lambda y, x: y)
-        first = run(tmp_path / "run", models=[net], data=X, target="column:1").scores()["score"].to_list()
-        second = run(tmp_path / "run", models=[net], data=X, target="column:2").scores()["score"].to_list()
-        again = run(tmp_path / "run", models=[net], data=X, target="column:1").scores()["score"].to_list()
+        targets = ("column:1", "column:2", "column:1")
+        first, second, again = (
+            run(tmp_path / "run", models=[net], data=X, target=target).last().scores()["score"].to_list()
+            for target in targets
+        )
         assert first == again != second
         known = {load_model(net, target=t).identity for t in ("column:1", "column:2", age, lambda o: o[:, 0], None)}
         assert len(known) == 5

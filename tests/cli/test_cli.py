@@ -290,7 +290,7 @@ def test_options_decide_the_run(at_home: Path) -> None:
     out = Path("runs/timm-test_resnet-weights.safetensors-timm-test_resnet-twin.safetensors-folder-ph")
     run = json.loads((out / "run.json").read_text())
     assert list(run["study"]["models"]) == [MODEL, twin]
-    assert list(run["study"]["methods"]) == ["saliency", "rise(samples=3, keep=0.5)"]
+    assert list(run["study"]["methods"]) == ["saliency", "rise(samples=3, keep=0.5)", "random"]
     assert (run["study"]["profile"], run["target"], run["seed"], run["maps"]) == ("default", 3, 9, "none")
     assert (run["study"]["samples"], len(run["samples"])) == (2, 2)
     assert [(m["numerics"]["forward"], m["numerics"]["threads"]) for m in run["models"]] == [(5, 2)] * 2
@@ -437,10 +437,12 @@ def test_interrupted_says_what_is_saved_and_the_same_command_goes_on(
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (130, "")
-    assert stderr == f"\ninterrupted: 1 chunk is saved in {out}; run the same command again to continue\n"
-    assert len(list(out.glob("chunks/*.safetensors"))) == 1
+    saved = len(list(out.glob("chunks/*.safetensors")))
+    assert saved >= 1
+    told = "1 chunk is" if saved == 1 else f"{saved} chunks are"
+    assert stderr == f"\ninterrupted: {told} saved in {out}; run the same command again to continue\n"
     assert heatcheck(*waiting(out)).exit_code == 0
-    assert len(list(out.glob("chunks/*.safetensors"))) == 2
+    assert len(list(out.glob("chunks/*.safetensors"))) > saved
 
 
 def test_a_termination_signal_is_handled_during_the_run_only(

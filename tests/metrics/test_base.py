@@ -161,7 +161,7 @@ def test_a_map_that_failed_keeps_its_status_and_harms_nobody(toys, spec):
     values[2] = torch.inf
     broken = Attribution(values, batch.target, "broken", status=(OK, "failed: MemoryError", OK))
     scores = toys.score(spec, model, batch, Maps([broken, good.items[1]], model.domain, batch))
-    assert scores.status == ((OK, "failed: MemoryError", "failed: the map has NaN values"), (OK,) * 3)
+    assert scores.status == ((OK, "failed: MemoryError", "failed: the map has infinite values"), (OK,) * 3)
     assert torch.equal(scores.value[1], alone.value[1])
     assert torch.equal(scores.value[0, :1], alone.value[0, :1]) and scores.value[0, 1:].isnan().all()
     if scores.curve is not None:
@@ -181,7 +181,7 @@ def test_accuracy_needs_labels(toys):
     batch = replace(batch, label=torch.tensor([0, -1, 2]))
     maps = Maps(maps.items, model.domain, batch)
     scores = toys.score("morf(output=accuracy)", model, batch, maps)
-    assert scores.status[0][1] == "skipped: morf needs a label, and this sample has none"
+    assert scores.status[0][1] == "skipped: morf needs a label that is a class of the model, and this sample has none"
     assert scores.status[0][0] == scores.status[0][2] == OK
     nobody = replace(batch, label=torch.full((3,), -1))
     with pytest.raises(NotApplicable, match="needs a label"):

@@ -78,4 +78,7 @@ def test_no_label_or_no_unit_is_a_status(toys):
     scores = toys.score("corrupted_accuracy", model, batch, toys.random_maps(model, batch, 1))
     assert scores.status[0][0] == "undefined: the input has no token units to delete"
     assert scores.status[0][1] == "ok"
-    assert scores.status[0][2] == "skipped: corrupted_accuracy needs a label, and this sample has none"
+    assert (
+        scores.status[0][2]
+        == "skipped: corrupted_accuracy needs a label that is a class of the model, and this sample has none"
+    )

@@ -98,7 +98,7 @@ def test_methods_that_differ_in_post_share_their_passes(tmp_path):
     model = hc.load_model(
         network().eval(), name="net", preprocess=hc.Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3, size=8)
     )
-    methods = ["integrated_gradients(steps=7)", "integrated_gradients(steps=7, post=abs)", "saliency"]
+    methods = ["integrated_gradients(steps=7)", "integrated_gradients(steps=7, post=abs)", "saliency", "random"]
     bench = hc.Benchmark(models=model, data=[X["pixels"][0]], methods=methods, metrics=["sds(units=grid(2))"])
     foretold = bench.plan()
     result = bench.run(tmp_path / "r", progress="none")
@@ -106,4 +106,4 @@ def test_methods_that_differ_in_post_share_their_passes(tmp_path):
     spent = result.manifest["passes"]
     assert (spent["forwards"], spent["backwards"]) == (foretold.forwards, foretold.backwards)
     costs = {r["method"]: r["backwards"] for r in result.scores().to_dicts()}
-    assert costs == {methods[0]: 7, methods[1]: 7, "saliency": 1}
+    assert costs == {methods[0]: 7, methods[1]: 7, "saliency": 1, "random": 0}

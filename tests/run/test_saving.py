@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 import heatcheck as hc
 from heatcheck.api.result import Result
+from heatcheck.core import catalogue
 from heatcheck.core.types import Scores
 from heatcheck.metrics.base import Metric, metric
 from heatcheck.run.execution import execute
@@ -76,21 +77,30 @@ def key_of(x: torch.Tensor) -> str:
     return f"{float(x.double().sum()):.9f}"
 
 
-@hc.method("takes_25_seconds", uses=())
 def takes_25_seconds(model: Any, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     for one in x:
         CLOCK.work(f"map {key_of(one)}", 25.0)
     return x
 
 
-@hc.method("takes_3_seconds", uses=())
 def takes_3_seconds(model: Any, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     for one in x:
         CLOCK.work(f"quick map {key_of(one)}", 3.0)
     return x.abs()
 
 
-@metric("takes_12_seconds", better="higher")
+@pytest.fixture(autouse=True, scope="module")
+def _declared() -> Iterator[None]:
+    """The toys exist while this file is tested, so that tests of every component there is do not meet them."""
+    before = dict(catalogue._own)
+    hc.method("takes_25_seconds", uses=())(takes_25_seconds)
+    hc.method("takes_3_seconds", uses=())(takes_3_seconds)
+    metric("takes_12_seconds", better="higher")(Takes12Seconds)
+    yield
+    catalogue._own.clear()
+    catalogue._own.update(before)
+
+
 class Takes12Seconds(Metric):
     """A metric that takes 12 seconds for each map."""
 

@@ -147,8 +147,10 @@ class Benchmark:
         if not self.lacks_random:
             return self
         methods = load_profile(self.profile).methods if self.methods is None else self.methods
-        more: Any = {**methods, "random": "random"} if isinstance(methods, Mapping) else [*methods, "random"]
-        return replace(self, methods=more)
+        if isinstance(methods, Mapping):
+            label = "random" if "random" not in methods else "random (control)"
+            return replace(self, methods={**methods, label: "random"})
+        return replace(self, methods=[*methods, "random"])
 
     def setup(self, samples: int | None = None) -> Setup:
         """Models, data, methods and metrics, loaded and built."""

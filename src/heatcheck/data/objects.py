@@ -122,7 +122,7 @@ def _common_modality(contents: Sequence[Any], as_paths: bool) -> Modality:
 
 @source(
     "torch",
-    form="a torch Dataset or DataLoader, a data set of Hugging Face, a data frame, or an iterable of items",
+    form="a torch Dataset or DataLoader, a data frame, an iterable",
     modality="image or text",
     about="items (picture | tensor | text, label), or dicts with such entries; batches are taken apart",
     group="objects",

@@ -5,6 +5,7 @@ from typing import Any
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import parse
+from heatcheck.core.types import HeatcheckError
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
 from heatcheck.testing.method_checks import method_checks
@@ -39,7 +40,7 @@ def _run(component: Method | Metric, models: Sequence[Toy] | None) -> None:
             continue
         try:
             check(component, models)
-        except AssertionError as broken:
+        except (AssertionError, HeatcheckError) as broken:
             raise AssertionError(f"{check.__name__}: {broken}") from None
 
 
