@@ -219,3 +219,48 @@ def test_a_parameter_without_a_default_is_refused() -> None:
 
     with pytest.raises(SpecError, match="'width' needs a default"):
         hc.method("needs_one")(needs_one)
+
+
+def test_a_function_that_asks_for_outputs_only_needs_no_gradients() -> None:
+    @hc.method("hides_halves", on=("image",))
+    def hides_halves(model: Any, x: Tensor, target: Tensor) -> Tensor:
+        """The drop that each half causes."""
+
+        def score(y: Tensor) -> Tensor:
+            return model(y).gather(1, target[:, None])[:, 0]
+
+        heat, middle = torch.zeros_like(x[:, 0]), x.shape[3] // 2
+        for half in (slice(0, middle), slice(middle, None)):
+            y = x.clone()
+            y[..., half] = 0
+            heat[..., half] = (score(x) - score(y))[:, None, None]
+        return heat
+
+    check_method(hides_halves)
+    assert catalogue.build("method", "hides_halves").uses == ()
+    net = network()
+    assert hc.explain(lambda x: net(x).detach(), torch.rand(2, 3, 8, 8), method=hides_halves).status == ("ok", "ok")
+
+
+def test_a_check_that_meets_an_exception_names_the_component_and_the_line() -> None:
+    @hc.metric("oops", better="higher", family="form")
+    def oops(model: Any, x: Tensor, target: Tensor, maps: Tensor) -> Tensor:
+        raise KeyError("oops")
+
+    with pytest.raises(KeyError) as told:
+        check_metric(oops)
+    assert re.search(r"check_\w+ of oops \(test_own_components.py, line \d+\)", " ".join(told.value.__notes__))
+
+
+def test_a_map_smaller_than_the_input_in_its_own_shape_is_refused() -> None:
+    hc.method("cut")(lambda model, x, target: x[..., :7, :7])
+    with pytest.raises(HeatcheckError, match=r"maps of shape \(2, 3, 7, 7\) for inputs \(2, 3, 8, 8\)"):
+        hc.explain(network(), torch.rand(2, 3, 8, 8), method="cut")
+
+
+def test_a_softmax_inside_the_model_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = nn.Sequential(network(), nn.Softmax(1))
+    hc.Benchmark(models=[net], data=torch.rand(3, 3, 8, 8), methods=["random"], metrics=["sparseness"]).run(
+        tmp_path / "run", progress="lines"
+    )
+    assert "outputs look like probabilities" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.probe.answers import scalar
 from heatcheck.probe.rules import Rules
-from heatcheck.run.behaviour import misbehaviours
+from heatcheck.run.behaviour import look_like_probabilities, misbehaviours
 
 Severity = Literal["note", "warning", "error"]
 
@@ -200,7 +200,7 @@ def _outputs(logits: Tensor) -> Iterator[Finding]:
             "check weights, preprocessing and precision",
             "error",
         )
-    elif logits.shape[1] > 1 and (logits >= 0).all() and (logits.sum(1) - 1).abs().max() < 1e-4:
+    elif look_like_probabilities(logits):
         yield _finding(
             "outputs look like probabilities",
             "they are not negative and add up to 1",

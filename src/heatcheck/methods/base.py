@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar, TypeVar, final
 
 import torch
@@ -17,7 +18,7 @@ from heatcheck.domain.base import Domain, Units
 from heatcheck.domain.component import Component, call_with_parameters, declare
 from heatcheck.fills.base import Fill
 from heatcheck.probe.asks import Ask, Shape
-from heatcheck.probe.calls import count_passes
+from heatcheck.probe.calls import count_on, count_passes
 from heatcheck.probe.probe import Probe
 
 T = TypeVar("T")
@@ -151,13 +152,18 @@ class Method(Component, ABC):
         """One number per site or cell, before `post`; and `ok`, or why they are no map, per sample."""
         raw = self.attribute(probe, batch)
         leaf = probe.domain.leaf(batch.x)
-        if raw.ndim not in (leaf.ndim, leaf.ndim - 1) or len(raw) != len(leaf):
+        leaf_shaped = raw.ndim == leaf.ndim
+        if (
+            raw.ndim not in (leaf.ndim, leaf.ndim - 1)
+            or len(raw) != len(leaf)
+            or (leaf_shaped and raw.shape != leaf.shape)
+        ):
             sites = tuple(probe.domain.reduce(leaf.detach(), "sum").shape)
             raise HeatcheckError(
                 f"{self.name} returned maps of shape {tuple(raw.shape)} for inputs {tuple(leaf.shape)}; return "
                 f"{tuple(leaf.shape)}, or one number per site, {sites}"
             )
-        if raw.ndim != leaf.ndim:
+        if not leaf_shaped:
             return raw, (OK,) * len(raw)
         maps = probe.domain.reduce(raw, self.reduction)
         if self.reduction != "sum":
@@ -209,6 +215,20 @@ class FunctionMethod(Method):
 
     def passes(self, shape: Shape) -> tuple[int, int]:
         return count_passes(self._map, shape)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What was declared; a function that takes no gradient of a stand-in for the model needs outputs only."""
+        declared = super().uses
+        return declared if declared != ("gradient",) or takes_gradients(self) else ()
+
+
+@cache
+def takes_gradients(method: FunctionMethod) -> bool:
+    """Whether a function differentiates the model, as far as a small picture or text shows; assumed where it fails."""
+    leaves = {"image": torch.zeros(1, 3, 32, 32), "text": torch.zeros(1, 8, 16)}
+    found = [count_on(method._map, leaves[modality]) for modality in method.facts["on"]]
+    return any(passes is None or passes[1] > 0 for passes in found)
 
 
 def share_left(raw: Float[Tensor, "b ..."], maps: Float[Tensor, "b ..."]) -> Float[Tensor, " b"]:

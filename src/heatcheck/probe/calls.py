@@ -334,11 +334,15 @@ class Calls:
 def count_passes(function: UserFunction, shape: Shape) -> tuple[int, int]:
     """Forward and backward passes that a user's function makes for one sample, counted with a stand-in for the model.
 
-    The stand-in is linear and costs nothing. A function whose passes depend on what the model answers may need others;
-    one that fails on the stand-in is taken for a single gradient.
+    A function whose passes depend on what the model answers may need others; one that fails on the stand-in is taken for
+    a single gradient.
     """
-    leaf = shape.domain.leaf(shape.x).detach()
     classes = shape.model.class_count(shape.x) if shape.model else 2
+    return count_on(function, shape.domain.leaf(shape.x).detach(), classes) or (1, 1)
+
+
+def count_on(function: UserFunction, leaf: Float[Tensor, "1 ..."], classes: int = 2) -> tuple[int, int] | None:
+    """The passes of a function on one leaf, with a linear stand-in for the model that costs nothing; None if it fails."""
     forwards = backwards = 0
 
     def stand_in(leaf: Tensor) -> Tensor:
@@ -350,7 +354,7 @@ def count_passes(function: UserFunction, shape: Shape) -> tuple[int, int]:
     try:
         function(stand_in, leaf, torch.zeros(1, dtype=torch.long), slice(0, 1))
     except Exception:
-        return 1, 1
+        return None
     return forwards, backwards
 
 

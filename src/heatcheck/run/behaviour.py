@@ -96,6 +96,12 @@ def _among_neighbours(model: Model, x: Inputs, alone: Tensor, others: Sequence[I
         )
 
 
+def look_like_probabilities(scores: Tensor) -> bool:
+    """Whether class scores are not negative and add up to 1 for every input: then a softmax has been taken already."""
+    several = scores.shape[1] > 1 and bool((scores >= 0).all())
+    return several and float((scores.sum(1) - 1).abs().max()) < 1e-4
+
+
 def _clone(x: Inputs) -> Inputs:
     return Inputs({name: tensor.clone() for name, tensor in x.tensors.items()})
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from heatcheck.core import progress
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
@@ -14,7 +16,7 @@ from heatcheck.metrics.base import circular
 from heatcheck.models.base import Model
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
-from heatcheck.run.behaviour import misbehaviours
+from heatcheck.run.behaviour import look_like_probabilities, misbehaviours
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.isolation import first_line
 from heatcheck.run.records import NUMERICS
@@ -25,6 +27,11 @@ from heatcheck.run.scout import answered
 from heatcheck.run.store import Store
 from heatcheck.run.work import SampleRef, Sources, Work
 
+PROBABILITIES = (
+    "its outputs look like probabilities: gradients saturate and output=prob takes a second softmax; return the scores "
+    "before the softmax"
+)
+"""Said of a model with a softmax inside."""
 GALLERY = 8
 """Samples whose maps and pictures the report shows."""
 
@@ -167,6 +174,9 @@ def meet(model: Model, inputs: Sequence[Inputs]) -> None:
     for x in inputs:
         with contextlib.suppress(Exception):
             model.class_count(x)
+            with torch.inference_mode():
+                if look_like_probabilities(model.logits(x)) and PROBABILITIES not in model.notes:
+                    model.notes.append(PROBABILITIES)
             return
 
 

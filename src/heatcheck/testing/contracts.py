@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from heatcheck.api.benchmark import as_component
 from heatcheck.core import catalogue
+from heatcheck.core.plugins import line_of
 from heatcheck.core.spec import parse
 from heatcheck.core.types import HeatcheckError
 from heatcheck.methods.base import Method
@@ -13,24 +15,28 @@ from heatcheck.testing.metric_checks import metric_checks, metric_skips
 from heatcheck.testing.models import Toy
 
 
-def check_method(method: Method | str, models: Sequence[Toy] | None = None) -> None:
+def check_method(method: Method | str | Callable[..., Any], models: Sequence[Toy] | None = None) -> None:
     """Run every check that a method's declaration calls for; the first broken promise raises AssertionError.
 
     Args:
-        method: the method, or its spec.
+        method: the method, its spec, or a function declared with `@hc.method`.
         models: toys to check it on; pictures and texts of our own if none are given.
     """
-    _run(catalogue.build("method", method), models)
+    _run(_built("method", method), models)
 
 
-def check_metric(metric: Metric | str, models: Sequence[Toy] | None = None) -> None:
+def check_metric(metric: Metric | str | Callable[..., Any], models: Sequence[Toy] | None = None) -> None:
     """Run every check that a metric's declaration calls for; the first broken promise raises AssertionError.
 
     Args:
-        metric: the metric, or its spec.
+        metric: the metric, its spec, or a function declared with `@hc.metric`.
         models: toys to check it on, whose contributions add up; pictures and texts of our own if none are given.
     """
-    _run(catalogue.build("metric", metric), models)
+    _run(_built("metric", metric), models)
+
+
+def _built(kind: str, given: Any) -> Any:
+    return catalogue.build(kind, given) if isinstance(given, str) else as_component(kind, given)
 
 
 def _run(component: Method | Metric, models: Sequence[Toy] | None) -> None:
@@ -42,6 +48,9 @@ def _run(component: Method | Metric, models: Sequence[Toy] | None) -> None:
             check(component, models)
         except (AssertionError, HeatcheckError) as broken:
             raise AssertionError(f"{check.__name__}: {broken}") from None
+        except Exception as problem:
+            problem.add_note(f"{check.__name__} of {component.name}{line_of(problem)}")
+            raise
 
 
 def checks_for(component: Method | Metric) -> list[Callable[..., None]]:

@@ -235,7 +235,7 @@ def _applies(method: Method, model: Model, batch: Batch, *, expected: bool) -> N
     who = f"{method.name} on {model.name}"
     reason = refusal(lambda: method(probe_for(model), batch))
     if reason is None:
-        assert expected, f"{who} ran although it declares on={method.facts['on']}, uses={method.facts['uses']}"
+        assert expected, f"{who} ran although it declares on={method.facts['on']}, uses={method.uses}"
     else:
         assert len(reason) > 10, f"{who} does not apply, for the reason {reason!r}; say why"
         assert not expected, f"{who} should apply by what it declares, but says: {reason}"
@@ -263,7 +263,7 @@ def claims(component: Any, model: Toy) -> bool:
 def uses(method: Any) -> set[str]:
     """What a method needs of a model; a wrapper needs what it wraps needs."""
     inner = method.params().get("of")
-    return set(method.facts["uses"]) if inner is None else uses(catalogue.build("method", inner))
+    return set(method.uses) if inner is None else uses(catalogue.build("method", inner))
 
 
 def check_passes_predicted(method: Method, models: Models | None = None) -> None:
