@@ -153,15 +153,12 @@ class Method(Component, ABC):
         raw = self.attribute(probe, batch)
         leaf = probe.domain.leaf(batch.x)
         leaf_shaped = raw.ndim == leaf.ndim
-        if (
-            raw.ndim not in (leaf.ndim, leaf.ndim - 1)
-            or len(raw) != len(leaf)
-            or (leaf_shaped and raw.shape != leaf.shape)
-        ):
-            sites = tuple(probe.domain.reduce(leaf.detach(), "sum").shape)
+        sites = probe.domain.reduce(leaf[:1].detach(), "sum").shape[1:]
+        fits = raw.ndim == leaf.ndim - 1 or (leaf_shaped and probe.domain.reduce(raw[:1], "sum").shape[1:] == sites)
+        if not fits or len(raw) != len(leaf):
             raise HeatcheckError(
                 f"{self.name} returned maps of shape {tuple(raw.shape)} for inputs {tuple(leaf.shape)}; return "
-                f"{tuple(leaf.shape)}, or one number per site, {sites}"
+                f"{tuple(leaf.shape)}, or one number per site, {(len(leaf), *sites)}"
             )
         if not leaf_shaped:
             return raw, (OK,) * len(raw)
