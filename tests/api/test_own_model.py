@@ -560,3 +560,52 @@ target = "targets.py:gap"
         )
         plain = hc.explain(f"hf:{bert_folder}", ["the film was good"], method="occlusion", target=1)
         assert torch.equal(heat.values, plain.values)
+
+
+# -- whose mistake it is ----------------------------------------------------------------------------------------
+
+
+class Two(nn.Module):
+    """Gives two outputs that could be class scores."""
+
+    def forward(self, x):
+        flat = x.mean((2, 3))
+        return {"a": flat, "b": 2 * flat}
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "message"),
+    [
+        (
+            Net(),
+            lambda out: out["age"],
+            r"^Net: target=function <lambda> \(\w+\) raised IndexError: .*; it got a tensor \[n, \d+\]$",
+        ),
+        (Two(), None, r"^Two: the output holds 2 tensors .*; say which, such as output='a'$"),
+    ],
+    ids=["target", "output"],
+)
+def test_an_error_names_what_is_to_be_changed(model, target, message, tmp_path):
+    bench = hc.Benchmark(models=model.eval(), data=X, target=target, **RUN)
+    with pytest.raises(HeatcheckError, match=message):
+        bench.run(tmp_path / "r", progress="none")
+
+
+def test_a_class_is_no_model():
+    with pytest.raises(HeatcheckError, match=r"model=Two is a class: pass an instance: Two\(\)$"):
+        hc.Benchmark(models=Two, data=X, **RUN).setup()
+
+
+def test_a_benchmark_says_how_many_samples_and_run_has_the_last_word():
+    bench = hc.Benchmark(models=Net().eval(), data=X, samples=1, **RUN)
+    assert (len(bench.setup().data), len(bench.setup(2).data)) == (1, 2)
+
+
+def test_an_interruption_says_where_finished_work_is(tmp_path):
+    def interrupted(x):
+        raise KeyboardInterrupt
+
+    bench = hc.Benchmark(models={"m": load_model(interrupted, name="m", identity="1")}, data=X, **RUN)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        bench.run(tmp_path / "r", progress="none")
+    assert stopped.value.__notes__ == [f"finished work is saved in {tmp_path / 'r'}; run again to continue"]

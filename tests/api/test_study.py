@@ -99,7 +99,7 @@ def test_home_is_spelt_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("profile = 3", ":5:1: profile = 3 should be a valid string"),
         ('maps = "all"', ":5:1: maps = 'all' should be 'keep', 'gallery' or 'none'"),
         ("plugins = ['absent.py']", ":5:12: plugin "),
-        ("runtime.workers = 0", ":5:1: workers = 0 should be greater"),
+        ("runtime.workers = 0", ":5:1: workers = 0 should be a whole number greater than 0, or auto"),
         ("[runtime]\nthreds = 1", ":6:1: no setting is called 'threds'; did you mean threads?"),
         ('[runtime]\nbudget = "2x"', ":6:1: '2x' is not a time; write it as 2h"),
         ("runtime = 3", ":5:1: runtime = 3 should be"),

@@ -29,6 +29,7 @@ from heatcheck.cli.explain import Explanation, coloured, sheet
 from heatcheck.cli.options import study_of
 from heatcheck.core import catalogue
 from heatcheck.models.vision_shim import load_timm, load_transformers
+from heatcheck.run.execution import Runner
 from heatcheck.run.store import StoreWarning
 
 HEAVY = ("torch", "numpy", "scipy", "polars", "transformers", "timm", "torchvision", "matplotlib", "plotly", "PIL")
@@ -336,7 +337,9 @@ def test_a_finished_run_asks_the_model_nothing(good: Path, at_home: Path) -> Non
 
 def test_failures_are_exit_code_3_and_the_leaderboard_is_shown(troubled: Path, home: Path) -> None:
     notes = (home / "troubled.stderr").read_text()
-    assert notes == "6 cells have no score because something failed; `heatcheck export runs/troubled` shows why\n"
+    assert notes.startswith("6 cells have no score because something failed: 6 × ValueError: × long-winded")
+    assert len(notes) < 400
+    assert notes.endswith("; `heatcheck export runs/troubled --format csv --out -` lists them all\n")
     assert "saliency" in (home / "troubled.stdout").read_text()
 
 
@@ -439,8 +442,13 @@ def test_interrupted_says_what_is_saved_and_the_same_command_goes_on(
     assert (process.returncode, stdout) == (130, "")
     saved = len(list(out.glob("chunks/*.safetensors")))
     assert saved >= 1
-    told = "1 chunk is" if saved == 1 else f"{saved} chunks are"
-    assert stderr == f"\ninterrupted: {told} saved in {out}; run the same command again to continue\n"
+    assert stderr == f"\ninterrupted: finished work is saved in {out}; run the same command again to continue\n"
+    planned = heatcheck("plan", *waiting(out)[1:-1]).stdout
+    told = re.search(r"9 samples, (\d) of them already done\n(\d+) of 27 cells are stored already", planned)
+    assert told and 0 < int(told[2]) < 27, planned
+    assert "at most " in planned
+    checked = heatcheck("doctor", out)
+    assert (checked.exit_code, "are not computed" in checked.stdout) == (3, True)
     assert heatcheck(*waiting(out)).exit_code == 0
     assert len(list(out.glob("chunks/*.safetensors"))) > saved
 
@@ -465,6 +473,38 @@ def test_a_mistake_of_the_user_is_one_message_and_code_2(at_home: Path, monkeypa
     assert done.stderr == f"error: model {MODEL!r} reads images, but the data 'reviews' are texts\n"
     monkeypatch.setenv("HEATCHECK_DEBUG", "1")
     assert isinstance(heatcheck(*wanted).exception, hc.HeatcheckError)
+
+
+def test_labels_that_are_not_there_cannot_be_explained(at_home: Path) -> None:
+    done = heatcheck("run", *RUN, "--target", "label", "--out", "runs/unlabelled", "-q")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: target 'label': no sample of 'photos' has a label; use target predicted")
+    assert not Path("runs/unlabelled").exists()
+
+
+def test_a_small_work_is_done_in_this_process_unless_workers_are_asked_for(
+    at_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = []
+
+    def executor(self: Runner, parts: Any, workers: int, shown: Any, *, apart: bool = False) -> Any:
+        kinds.append((workers, apart))
+        raise hc.HeatcheckError("far enough")
+
+    monkeypatch.setattr(Runner, "executor", executor)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    wanted = ("run", *RUN[:-2], "--methods", "saliency", "--out", "runs/small", "-q")
+    for more in ((), ("--workers", 2), ("--timeout", "90s"), ("--plugin", "own.py")):
+        heatcheck(*wanted, *more)
+    monkeypatch.setattr("heatcheck.run.runtime.QUICK", 0.0)
+    heatcheck(*wanted)
+    assert kinds == [(1, False), (2, False), (3, True), (3, False), (3, False)]
+
+
+def test_fewer_samples_than_asked_for_are_mentioned(at_home: Path) -> None:
+    done = heatcheck("plan", *RUN, "--samples", 50)
+    assert done.exit_code == 0, done.output
+    assert "photos: only 3 samples are there, not 50" in done.stderr
 
 
 def test_a_defect_is_not_presented_as_a_mistake_of_the_user(at_home: Path) -> None:
@@ -502,7 +542,8 @@ def test_a_wrong_line_of_a_study_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     Path("study.toml").write_text('models = "timm:a"\ndata = "images"\n\nmetrics = ["sds", "morff"]\n')
     done = heatcheck("run", "study.toml")
     assert done.exit_code == 2
-    assert done.stderr == "error: study.toml:4:19: no metric is called 'morff'; did you mean morf?\n"
+    told = "no metric is called 'morff'; did you mean morf? Your own need --plugin FILE.py"
+    assert done.stderr == f"error: study.toml:4:19: {told}\n"
 
 
 # -- plan -------------------------------------------------------------------------------------------------------
@@ -636,7 +677,26 @@ def test_a_typo_in_a_list_suggests_the_nearest(kind: str, typo: str, meant: str)
 
 
 def test_a_plugin_is_listed(home: Path) -> None:
-    assert "cli_flat" in heatcheck("list", "methods", "--plugin", home / "own.py").stdout
+    own = home / "own.py"
+    assert "cli_flat" in heatcheck("list", "methods", "--plugin", own).stdout
+    shown = " ".join(heatcheck("list", "methods", "cli_flat", "--plugin", own).stdout.split())
+    assert f"heatcheck explain cat.jpg --method cli_flat --plugin {own}" in shown
+    assert "--plugin" not in heatcheck("list", "methods", "saliency", "--plugin", own).stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (("run", "--metrics", "zzzz"), True),
+        (("run", "--methods", "zzzz"), True),
+        (("list", "metrics", "zzzz"), True),
+        (("list", "profiles", "zzzz"), False),
+    ],
+)
+def test_an_unknown_component_may_be_the_users_own(line: tuple[str, ...], hint: bool, home: Path) -> None:
+    done = heatcheck(*line)
+    assert (done.exit_code, done.stderr.endswith("; your own need --plugin FILE.py\n")) == (2, hint)
+    assert "own need" not in heatcheck(*line, "--plugin", home / "own.py").stderr
 
 
 def test_a_list_of_nothing_known() -> None:
@@ -817,7 +877,8 @@ def test_explain_says_what_it_needs(arguments: list[str]) -> None:
 
 def test_a_wrong_method_is_answered_before_anything_is_loaded(home: Path) -> None:
     done = heatcheck("explain", home / "photos" / "noise.png", "-m", "timm:absent", "--method", "salincy")
-    expected = "error: --method: no method is called 'salincy'; did you mean saliency?\n"
+    near = "did you mean saliency? Your own need --plugin FILE.py"
+    expected = f"error: --method: no method is called 'salincy'; {near}\n"
     assert (done.exit_code, done.stderr) == (2, expected)
 
 
@@ -835,7 +896,8 @@ def test_a_reader_that_goes_away_is_no_error(troubled: Path) -> None:
 def test_wrong_usage_of_the_program_leaves_stdout_clean() -> None:
     done = outside("run", "--metrics", "morff", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: --metrics: no metric is called 'morff'; did you mean morf?\n"
+    near = "did you mean morf? Your own need --plugin FILE.py"
+    assert done.stderr == f"error: --metrics: no metric is called 'morff'; {near}\n"
     unknown = outside("frobnicate")
     assert (unknown.returncode, unknown.stdout) == (2, "")
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from heatcheck.core.progress import Lines, TimeLeft
+from heatcheck.core.progress import Lines, Silent, TimeLeft, stop
 
 MUTANTS = [
     ("core/progress.py", "elapsed < self.QUIET or ", "", "test_nothing_is_said_in_the_first_seconds"),
@@ -77,6 +77,25 @@ def test_what_is_done_already_is_no_evidence_of_speed():
 
 def test_more_passes_than_were_predicted_leave_nothing():
     assert told([(1, 10)] * 200, 1000)[-1][1] == 0
+
+
+def test_what_is_broken_off_is_not_called_done():
+    clock, stream = Clock(), io.StringIO()
+    lines = Lines(stream, now=clock)
+    lines.begin("6 samples × 1 model", 2400)
+    clock.time += 22
+    stop(lines)
+    assert stream.getvalue().splitlines()[-1] == "6 samples × 1 model: stopped after 22 s"
+
+    class Own(Silent):
+        ended = False
+
+        def end(self) -> None:
+            self.ended = True
+
+    own = Own()
+    stop(own)
+    assert own.ended
 
 
 def test_lines_in_a_log():

@@ -56,6 +56,7 @@ class Benchmark:
             `random` is added to a run as a control where it is not named.
         metrics: likewise; for both, a mapping gives them labels.
         profile: where parameters and lists that are not given come from.
+        samples: how many samples, chosen by the seed; all if None. What `run` and `plan` are given wins.
         target: the class to explain: predicted, label, top2 or its number; or a number made of the output: a function
             `output -> [n]`, `column:N` or `FILE.py:FUNCTION`; None for the profile's.
         seed: of every random stream.
@@ -72,6 +73,7 @@ class Benchmark:
     methods: Sequence[Any] | Mapping[str, Any] | None = None
     metrics: Sequence[Any] | Mapping[str, Any] | None = None
     profile: str = "default"
+    samples: int | None = None
     target: str | int | Callable[[Any], Any] | None = None
     seed: int = 0
     plugins: tuple[str, ...] = ()
@@ -91,6 +93,7 @@ class Benchmark:
             methods=study.methods,
             metrics=study.metrics,
             profile=study.profile,
+            samples=study.samples,
             target=study.target,
             seed=study.seed,
             plugins=tuple(str(p) for p in study.plugins),
@@ -108,7 +111,7 @@ class Benchmark:
 
         Args:
             out: the run's folder; an existing one is resumed. By default it is in `runs/`, named after models and data.
-            samples: how many samples; all if None.
+            samples: how many samples; if None, as many as the benchmark says.
             runtime: how it is computed.
             **options: parts of the runtime by name: workers, threads, batch, budget, timeout, maps, progress; see `Runtime`.
 
@@ -118,7 +121,11 @@ class Benchmark:
         """
         setup = self.with_random().setup(samples)
         folder = out or Path("runs", folder_name(setup.models, setup.data.name))
-        result = Result(execute(setup, folder, Runtime.of(runtime, **options)))
+        try:
+            result = Result(execute(setup, folder, Runtime.of(runtime, **options)))
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(f"finished work is saved in {folder}; run again to continue")
+            raise
         demand_scores(result)
         return result
 
@@ -156,6 +163,7 @@ class Benchmark:
         """Models, data, methods and metrics, loaded and built."""
         for path in self.plugins:
             load_plugin(path)
+        samples = self.samples if samples is None else samples
         profile = load_profile(self.profile)
         methods = label_components("method", profile.methods if self.methods is None else self.methods, self.profile)
         metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
@@ -163,6 +171,7 @@ class Benchmark:
         chosen_by = self.seed if samples else None
         data = self._data(samples, chosen_by)
         target = self._target(profile.target)
+        demand_labels(data, target)
         written = target.written if isinstance(target, Number) else target
         preprocess = as_preprocess(self.preprocess)
         keys = {label: f"model {label} {preprocess} {self.output} {written}" for label in models}
@@ -299,6 +308,15 @@ def demand_samples(data: Dataset) -> None:
         none = "the only sample" if len(data) == 1 else f"none of the {len(data)} samples"
         can = "cannot" if len(data) == 1 else "can"
         raise HeatcheckError(f"{none} of {data.name!r} {can} be read: {causes(unreadable(data))}; {advice}")
+
+
+def demand_labels(data: Dataset, target: str | int | Number) -> None:
+    """Refuse to explain labels where there are none."""
+    if target == "label" and all(sample.label is None for sample in data):
+        raise HeatcheckError(
+            f"target 'label': no sample of {data.name!r} has a label; use target predicted, top2 or the number of a class, "
+            "or data with labels"
+        )
 
 
 def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:

@@ -52,10 +52,14 @@ class Result(RunReader):
         problems += [f"the study {name} is gone from {store.studies}" for name in forgotten(store, self.manifest)]
         if store.quarantine.is_file():
             problems.append(f"{store.quarantine} is a file; a run needs a folder of that name: rename it")
-        if self.missing:
-            are = "cell is" if self.missing == 1 else "cells are"
-            problems.append(f"{self.missing} {are} not computed; run the study again to fill them in")
-        return problems
+        return problems + self.incomplete()
+
+    def incomplete(self) -> list[str]:
+        """What is not computed, which is no damage; empty where nothing is missing."""
+        if not self.missing:
+            return []
+        are = "cell is" if self.missing == 1 else "cells are"
+        return [f"{self.missing} {are} not computed; run the study again to fill them in"]
 
     def remarks(self) -> list[str]:
         """What is worth knowing about the folder, and no damage."""

@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from heatcheck.core import catalogue, toml
-from heatcheck.core.plugins import load_plugin
+from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
 from heatcheck.data.catalogue import sources, split_spec
@@ -227,7 +227,8 @@ class Study(BaseModel):
         for kind, written in (("method", self.methods), ("metric", self.metrics)):
             for i, spec in enumerate(written):
                 for path, what in catalogue.problems(kind, profile.spec(spec)):
-                    yield (f"{kind}s", i, *path), what
+                    unknown = what.startswith(f"no {kind} is called") and not self.plugins
+                    yield (f"{kind}s", i, *path), with_plugin_hint(what) if unknown else what
 
 
 def folder_name(models: Iterable[str], data: str) -> str:

@@ -2,28 +2,31 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
 from heatcheck.cli.console import console
 from heatcheck.cli.costs import in_full, written
 from heatcheck.core import catalogue
+from heatcheck.core.plugins import plugin_module
 from heatcheck.core.spec import Spec, write
 
 Line = tuple[str, str]
 """A label and what is said under it; an empty label continues the one above."""
 
 
-def card(what: str, row: Mapping[str, Any]) -> None:
-    """Print one of them; long lines are folded under their labels."""
+def card(what: str, row: Mapping[str, Any], plugins: Sequence[str] = ()) -> None:
+    """Print one of them; long lines are folded under their labels. Examples of what a plugin declares name the file."""
     from rich.table import Table
     from rich.text import Text
 
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
+    option = _plugin_option(what, row["id"], plugins)
     for label, text in _LINES[what](row):
+        text = f"{text}{option}" if text.startswith("heatcheck ") else text
         made.add_row(Text(label, style="dim"), Text(text))
     screen = console()
     with screen.capture() as held:
@@ -31,6 +34,14 @@ def card(what: str, row: Mapping[str, Any]) -> None:
         screen.print(made)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in held.get().splitlines()))
     sys.stdout.flush()
+
+
+def _plugin_option(what: str, id: str, plugins: Sequence[str]) -> str:
+    """The option that makes a user's own component known; empty for a shipped one."""
+    own = catalogue.own_entries(what.removesuffix("s"))
+    return "".join(
+        f" --plugin {quote(path)}" for path in plugins if id in own and own[id].module == plugin_module(path)
+    )
 
 
 def _component(kind: str, row: Mapping[str, Any]) -> Iterator[Line]:

@@ -17,7 +17,7 @@ from heatcheck.cli.options import Output, Plugins, Preprocess
 from heatcheck.cli.run import counted
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
-from heatcheck.core.plugins import load_plugin
+from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.progress import Progress, Silent, choose, clock
 from heatcheck.core.spec import SpecError, split
 from heatcheck.models.catalogue import default_model
@@ -102,7 +102,8 @@ def explain(
     methods = [e.id for e in catalogue.methods_by_family()] if everything else split(method)
     settings = load_profile(profile)
     for _, wrong in (problem for name in methods for problem in catalogue.problems("method", settings.spec(name))):
-        raise SpecError(f"--method: {wrong}")
+        unknown = wrong.startswith("no method is called") and not plugin
+        raise SpecError(f"--method: {with_plugin_hint(wrong) if unknown else wrong}")
     specs = {name: settings.apply("method", name) for name in methods}
     items = texts or [str(Path(p).expanduser()) for p in pictures]
     read_as = {"preprocess": preprocess, "output": output}

@@ -103,12 +103,12 @@ def _doctor_run(path: Path, json: bool) -> None:
     else:
         if problems:
             table(("problem",), ([problem] for problem in problems))
-        else:
+        if problems == result.incomplete():
             typer.echo(f"{path}: all files are whole")
         for remark in remarks:
             typer.echo(f"note: {remark}")
     if problems:
-        raise typer.Exit(DAMAGED)
+        raise typer.Exit(FAILED if problems == result.incomplete() else DAMAGED)
 
 
 def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: str | None, json: bool) -> None:

@@ -12,7 +12,7 @@ from heatcheck.cli.console import Json, console, emit, note, table
 from heatcheck.cli.costs import costs_of, shown_cost
 from heatcheck.cli.options import Plugins
 from heatcheck.core import catalogue
-from heatcheck.core.plugins import load_plugin
+from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.spec import SpecError, suggest
 
 
@@ -37,6 +37,8 @@ COLUMNS = {
     Kind.UNITS: ("form", "on", "summary"),
     Kind.PROFILES: ("id", "target", "note"),
 }
+OWN = (Kind.METHODS, Kind.METRICS, Kind.FILLS)
+"""What users can declare themselves."""
 _LEAST = 16  # characters of a summary that say something
 LEGEND = {
     Kind.METHODS: "passes: forwards and backwards per sample on the default model, with default parameters",
@@ -69,11 +71,11 @@ def show(
     for path in plugin or ():
         load_plugin(path)
     rows = records(what)
-    found = rows if name is None else find(what, name, rows)
+    found = rows if name is None else find(what, name, rows, own=not plugin and what in OWN)
     if json:
         emit(found)
     elif isinstance(found, dict):
-        card(what, found)
+        card(what, found, plugin or ())
     else:
         show_table(what, found)
 
@@ -102,14 +104,18 @@ def records(what: Kind) -> list[dict[str, Any]]:
     return [model.record() for model in models().values()]
 
 
-def find(what: Kind, name: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One of them by id, however it is written with parameters or a place: `rise(samples=500)`, `timm:resnet50`."""
+def find(what: Kind, name: str, rows: Iterable[Mapping[str, Any]], *, own: bool = False) -> dict[str, Any]:
+    """One of them by id, however it is written with parameters or a place: `rise(samples=500)`, `timm:resnet50`.
+
+    Where it may be a user's own, an unknown one is answered with how that is made known.
+    """
     known = {row["id"]: dict(row) for row in rows}
     id = name.strip()
     for mark in ("(", "@", ":"):
         id = id if id in known else id.partition(mark)[0]
     if id not in known:
-        raise SpecError(f"list {what}: none is called {name!r}{suggest(id, known)}")
+        unknown = f"list {what}: none is called {name!r}{suggest(id, known)}"
+        raise SpecError(with_plugin_hint(unknown) if own else unknown)
     return known[id]
 
 

@@ -8,7 +8,7 @@ import typer
 
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, console, emit, note
-from heatcheck.cli.run import FAILED, resumable, size
+from heatcheck.cli.run import FAILED, failures, resumable, size
 from heatcheck.core.spec import SpecError, split
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def multiverse(
         show(verse)
         console().print(f"report: {page}", soft_wrap=True)
     if failed:
-        note(f"{failed} cells have no score because something failed; `heatcheck export {folder}` shows why")
+        note(failures(verse.result, folder))
         raise typer.Exit(FAILED)
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +60,9 @@ _OPTIONS: dict[str, Any] = {
     ],
     "seed": Annotated[int | None, typer.Option("--seed", help="Of every random stream.")],
     "out": Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; an old run there is continued.")],
-    "workers": Annotated[int | None, typer.Option("--workers", "-j", help="Processes.")],
+    "workers": Annotated[
+        int | None, typer.Option("--workers", "-j", help="Processes; by default one per core where that pays.")
+    ],
     "threads": Annotated[int | None, typer.Option("--threads", help="Threads per process.")],
     "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
     "maps": Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")],
@@ -88,9 +89,9 @@ class StudyOptions:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def study(self, **changes: Any) -> "Study":
-        """The study that is meant, with one process per core unless it says otherwise."""
+        """The study that is meant; it is shared by one process per core where that pays, unless it says otherwise."""
         found = study_of(self.file, **{**self.given, **changes})
-        workers = found.runtime.workers or os.cpu_count()
+        workers = found.runtime.workers or "auto"
         return found.model_copy(update={"runtime": found.runtime.model_copy(update={"workers": workers})})
 
 

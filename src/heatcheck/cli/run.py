@@ -4,6 +4,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from heatcheck.cli.folder import Only
 
 FAILED, INTERRUPTED = 3, 130
 _SKIPPED = "skipped: "
+_LONG = 160  # characters of a reason on the terminal
 _REASONS = 5  # that are listed when nothing could be ranked
 
 
@@ -80,8 +82,7 @@ def run(
         show_leaderboard(result)
         console().print(f"report: {page}", soft_wrap=True)
     if failed:
-        have = "1 cell has" if failed == 1 else f"{failed} cells have"
-        note(f"{have} no score because something failed; `heatcheck export {folder}` shows why")
+        note(failures(mine, folder, known=nothing is not None))
     reasons = reasons_unranked(mine)
     if nothing:
         complain(nothing)
@@ -126,7 +127,12 @@ def summary(found: Any) -> Iterator[str]:
     from heatcheck.core.progress import clock
 
     yield f"{counted(found.samples, 'sample')}, {found.reused:,} of them already done"
-    yield f"{found.forwards:,} forwards and {found.backwards:,} backwards; {found.shared:,} are used by several methods or metrics"
+    half = 0 < found.stored < found.cells
+    if half:
+        yield f"{found.stored:,} of {counted(found.cells, 'cell')} are stored already and not computed again"
+    passes = f"{found.forwards:,} forwards and {found.backwards:,} backwards"
+    shared = f"{found.shared:,} are used by several methods or metrics"
+    yield f"{'at most ' if half else ''}{passes}; {shared}"
     time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
     yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
     for skip in found.skipped:
@@ -155,6 +161,22 @@ def skips(result: Any) -> list[dict[str, Any]]:
         for row in cells.iter_rows(named=True)
         if known.isdisjoint((row["model"], row[kind], row["reason"]) for kind in ("method", "metric"))
     ]
+
+
+def failures(result: Any, folder: Path, *, known: bool = False) -> str:
+    """How many cells failed, the most frequent reasons unless they are known, and the command that lists them all."""
+    from heatcheck.data.base import causes
+
+    have = "1 cell has" if result.failed == 1 else f"{result.failed} cells have"
+    cells = result.scores().select("status", "sample").iter_rows()
+    why = [(_shortened(status), sample) for status, sample in cells if status.startswith(("failed", "missing"))]
+    every = f"`heatcheck export {quote(str(folder))} --format csv --out -` lists them all"
+    return f"{have} no score because something failed{'' if known else f': {causes(why)}'}; {every}"
+
+
+def _shortened(status: str) -> str:
+    reason = status.removeprefix("failed: ")
+    return reason if len(reason) <= _LONG else f"{reason[:_LONG]}…"
 
 
 def reasons_unranked(result: Any) -> list[str]:
@@ -215,9 +237,9 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        chunks = sum(1 for _ in folder.rglob("*.safetensors"))
-        saved = "1 chunk is" if chunks == 1 else f"{chunks} chunks are"
-        note(f"\ninterrupted: {saved} saved in {folder}; run the same command again to continue")
+        some = any(folder.rglob("*.safetensors"))
+        saved = f"finished work is saved in {folder}" if some else "nothing was finished yet"
+        note(f"\ninterrupted: {saved}; run the same command again to {'continue' if some else 'begin anew'}")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, before)

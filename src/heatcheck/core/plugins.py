@@ -45,6 +45,15 @@ def load_plugin(path: str | Path) -> ModuleType:
     return module
 
 
+def with_plugin_hint(unknown: str) -> str:
+    """A message about an unknown id, and how a user's own component is made known.
+
+    >>> with_plugin_hint("no metric is called 'mine'; did you mean abpc?")
+    "no metric is called 'mine'; did you mean abpc? Your own need --plugin FILE.py"
+    """
+    return f"{unknown}{' Your' if unknown.endswith('?') else '; your'} own need --plugin FILE.py"
+
+
 def line_of(problem: BaseException) -> str:
     """Where in a user's own file an exception was raised, as ` (mine.py, line 12)`; nothing if it was raised elsewhere.
 

@@ -115,6 +115,10 @@ class Lines:
     def end(self) -> None:
         self.note(f"{self.what}: done in {clock(self.now() - self.start)}")
 
+    def stop(self) -> None:
+        """The stretch is broken off."""
+        self.note(f"{self.what}: stopped after {clock(self.now() - self.start)}")
+
 
 class Bar:
     """A live bar on the terminal's error stream."""
@@ -164,6 +168,11 @@ class Bar:
             self.bar.remove_task(self.task)
             self.task = None
         self.bar.stop()
+
+
+def stop(shown: Progress) -> None:
+    """End a stretch that is broken off; what shows progress need not tell that from the end."""
+    getattr(shown, "stop", shown.end)()
 
 
 def choose(how: "str | Progress") -> Progress:

@@ -128,7 +128,8 @@ class Listing:
                 odd.append((trouble, names[i]))
             problem = None if sample.problem is None else printable(sample.problem)
             chosen.append(replace(sample, name=names[i], label=label, problem=problem))
-        notes = (*self.notes, *_unreadable(chosen), *_unlabelled(odd, len(chosen)), *_duplicates(chosen))
+        few = (f"only {_counted(len(chosen))} there, not {samples}",) if samples and len(chosen) < samples else ()
+        notes = (*self.notes, *few, *_unreadable(chosen), *_unlabelled(odd, len(chosen)), *_duplicates(chosen))
         classes = None if self.labels.classes is None else tuple(map(printable, self.labels.classes))
         return Dataset(
             printable(self.name),
@@ -138,6 +139,10 @@ class Listing:
             tuple(map(printable, notes)),
             self.labels.sorted_names,
         )
+
+
+def _counted(n: int) -> str:
+    return "1 sample is" if n == 1 else f"{n:,} samples are"
 
 
 def _because(notes: tuple[str, ...]) -> str:

@@ -146,6 +146,8 @@ def _by_object(spec: Any, request: Request) -> Model:
                 f"{model.name}: the preprocessing is guessed, {guess.because}: {preprocess}; preprocess= sets another"
             )
         return model
+    if isinstance(spec, type):
+        raise HeatcheckError(f"model={spec.__name__} is a class: pass an instance: {spec.__name__}()")
     if callable(spec):
         check_one_input(spec, request.name)
         return FunctionModel(spec, request)

@@ -40,7 +40,7 @@ class Number:
 
     def __call__(self, out: Any, n: int) -> Float[Tensor, "n 1"]:
         """The number of each of `n` inputs."""
-        found = self.make(out)
+        found = self._made(out, n)
         if isinstance(found, Tensor) and found.is_floating_point() and _is_column(found, n):
             return found.reshape(-1, 1)
         shape = f"{found.dtype} {_shape(found, n)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
@@ -48,6 +48,16 @@ class Number:
             f"target={self.written} gave {shape} for n inputs; it must give a floating point tensor [n], one number "
             f"for each; it got {described(out, n)}"
         )
+
+    def _made(self, out: Any, n: int) -> Any:
+        try:
+            return self.make(out)
+        except (HeatcheckError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as problem:
+            raise HeatcheckError(
+                f"target={self.written} raised {type(problem).__name__}: {problem}; it got {described(out, n)}"
+            ) from problem
 
 
 def as_number(target: Any) -> Number | None:

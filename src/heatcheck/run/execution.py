@@ -1,9 +1,12 @@
 """A run: models × samples × methods × metrics into one folder, resumable at any moment."""
 
+import math
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import torch
 
 from heatcheck.core import catalogue, progress
 from heatcheck.core.files import printable
@@ -87,6 +90,19 @@ def predicted(part: Part, samples: Sequence[Sample], known: dict[Hashable, int])
     return known[key] * len(samples)
 
 
+def seconds_per_pass(part: Part, samples: Sequence[Sample]) -> float:
+    """Seconds that the model takes for one input; infinite where it fails."""
+    model = part.grid.model
+    try:
+        x = next(readable(model, samples))
+        start = time.perf_counter()
+        with torch.inference_mode():
+            model.logits(x)
+        return time.perf_counter() - start
+    except Exception:  # the sample's status tells
+        return math.inf
+
+
 @dataclass
 class Runner:
     """Has missing chunks computed, here or elsewhere, until they are done or the budget is used up."""
@@ -101,10 +117,10 @@ class Runner:
     def run(self, parts: Sequence[Part]) -> None:
         """Compute what is missing for every model."""
         data, sources = self.setup.data, self.setup.sources
-        workers = (self.runtime.workers or 1) if sources.portable else 1
         works: list[Work] = []
         passes = again = 0
         known: dict[Hashable, int] = {}
+        workers = self.processes(parts, known)
         for part in parts:
             for samples in missing_chunks(part, data, self.store, workers):
                 works.append(part.work(samples, self.store, sources, self.runtime.timeout))
@@ -121,11 +137,33 @@ class Runner:
         try:
             with self.executor(parts, min(workers, len(works)), shown, apart=apart) as executor:
                 self.collect(executor, works, shown)
-        finally:
+        except BaseException:
+            progress.stop(shown)
+            raise
+        else:
             shown.end()
+        finally:
             self.store.sweep()  # a worker that was stopped while it wrote leaves half a file
         if self.left:
             shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
+
+    def processes(self, parts: Sequence[Part], known: dict[Hashable, int]) -> int:
+        """How many processes share the work."""
+        if not self.setup.sources.portable:
+            return 1
+        auto = self.runtime.workers == "auto"
+        return self.runtime.processes(self.foreseen(parts, known) if auto else 0.0)
+
+    def foreseen(self, parts: Sequence[Part], known: dict[Hashable, int]) -> float:
+        """Roughly how many seconds this process would take; infinite where a user's code or a time limit is in it."""
+        if self.setup.sources.plugins or self.runtime.timeout is not None:
+            return math.inf
+        total = 0.0
+        for part in parts:
+            lacking = [s for chunk in missing_chunks(part, self.setup.data, self.store, 1) for s in chunk]
+            passes = predicted(part, lacking, known)
+            total += passes * seconds_per_pass(part, lacking) if passes else 0.0
+        return total
 
     def executor(
         self, parts: Sequence[Part], workers: int, shown: progress.Progress, *, apart: bool = False

@@ -16,7 +16,7 @@ from heatcheck.run.manifest import peak_bytes
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, prepare
 from heatcheck.run.store import Store
-from heatcheck.run.task import done
+from heatcheck.run.task import done, stored_cells
 
 LOOK = 64
 """Samples that are looked at; beyond them the mean is taken. Exact below, and where all inputs have one shape."""
@@ -26,7 +26,8 @@ LOOK = 64
 class Plan:
     """Passes, time, memory and disk of a run, and what will be skipped.
 
-    Passes are exact unless two methods order units alike, which saves some.
+    Passes are exact unless two methods order units alike, which saves some, or some cells of a sample are stored already:
+    `stored` of all `cells`. `reused` counts the samples that lack none.
     """
 
     samples: int = 0
@@ -37,6 +38,8 @@ class Plan:
     memory_bytes: int = 0
     disk_bytes: int = 0
     reused: int = 0
+    cells: int = 0
+    stored: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
@@ -54,6 +57,8 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
         grid = part.grid
         open_samples = [s for s in setup.data if not s.problem and not (store and done(store, s, grid))]
         found.reused += len(setup.data) - len(open_samples)
+        found.cells += len(setup.data) * len(grid.methods) * len(grid.metrics)
+        found.stored += sum(stored_cells(store, s, grid) for s in setup.data) if store else 0
         found.skipped += [
             {"model": part.label, "component": label, "unit": label, "reason": reason}  # `unit` is its earlier name
             for label, reason in part.skipped.items()
@@ -72,7 +77,7 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
             forward, backward = rates(part, seen[0])
             slopes = scale * sum(f.backwards for f in each)
             seconds += (scale * sum(f.forwards for f in each) - slopes) * forward + slopes * backward
-    found.seconds = seconds / (runtime.workers or 1) if calibrate else None
+    found.seconds = seconds / runtime.processes(seconds) if calibrate else None
     found.memory_bytes = peak_bytes()
     return found
 

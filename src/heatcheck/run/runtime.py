@@ -1,5 +1,6 @@
 """How a run is computed: none of it decides a result, all of it is recorded. Nothing heavy is imported here."""
 
+import os
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -7,6 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from heatcheck.core.spec import SpecError, suggest
+
+QUICK = 10.0
+"""Seconds of work that one process has done before others have started and loaded the model."""
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s)?")
 
@@ -37,6 +41,17 @@ def short_time(value: Any) -> Any:
     return seconds(f"{value}s" if isinstance(value, str) and _NUMBER.fullmatch(value) else value)
 
 
+def process_count(value: Any) -> Any:
+    """A number of processes, `auto` or None.
+
+    >>> process_count(2), process_count("auto")
+    (2, 'auto')
+    """
+    if value in (None, "auto") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise SpecError(f"workers = {value!r} should be a whole number greater than 0, or auto")
+
+
 def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
     """A setting that decides results (`identity`), or only how they are computed and kept (`runtime`)."""
     return Field(json_schema_extra={"use": use}, **kwargs)
@@ -53,7 +68,8 @@ class Runtime(BaseModel):
     """How a run is computed; changes no result beyond the stated tolerance.
 
     Args:
-        workers: processes that share the work; None for one, this one.
+        workers: processes that share the work; None for one, this one; auto for one per core, or this one where the work
+            is done before others have started.
         threads: threads per process for model passes.
         batch: inputs per model call; measured if None.
         budget: seconds, or a time such as `2h`, after which no new chunk is begun.
@@ -66,13 +82,23 @@ class Runtime(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
-    workers: int | None = setting("runtime", default=None, ge=1)
+    workers: Annotated[int | Literal["auto"] | None, BeforeValidator(process_count)] = setting("runtime", default=None)
     threads: int = setting("runtime", default=1, ge=1)
     batch: int | None = setting("runtime", default=None, ge=1)
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
     timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     progress: Any = setting("runtime", default="auto")
+
+    def processes(self, seconds: float) -> int:
+        """How many processes share a work of so many seconds.
+
+        >>> Runtime(workers="auto").processes(1.0), Runtime(workers=2).processes(1.0), Runtime().processes(3600.0)
+        (1, 2, 1)
+        """
+        if self.workers == "auto":
+            return 1 if seconds <= QUICK else os.cpu_count() or 1
+        return self.workers or 1
 
     @classmethod
     def of(cls, runtime: "Runtime | None" = None, **options: Any) -> Self:

@@ -223,6 +223,8 @@ def fixed_numerics(model: Model, tried: Sequence[Inputs], runtime: Runtime, stor
             return measure(model, x, threads=runtime.threads)
         except Exception as problem:  # a sample that the model cannot answer is reported when its chunk is run
             problems.append(problem)
+    if isinstance(problems[0], HeatcheckError):
+        raise HeatcheckError(str(problems[0])) from problems[0]
     many = "the first sample" if len(tried) == 1 else f"any of the first {len(tried)} samples"
     raise HeatcheckError(
         f"{model.name!r} gave no output for {many}: {first_line(problems[0])}; try the model on one input by hand"

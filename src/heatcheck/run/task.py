@@ -161,6 +161,16 @@ def failed_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
     return len(grid.methods) * len(grid.metrics) if problem is not None and problem.startswith("failed") else 0
 
 
+def stored_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
+    """How many scores of a sample are stored and not computed again."""
+    known = store.samples.get((grid.model.identity, sample.digest))
+    if known is None:
+        return 0
+    row = record_for(sample, known, grid)
+    found = [score_status(store, grid, m, k, row) for m in grid.methods for k in grid.metrics]
+    return sum(status is not None and not status.startswith("failed") for status in found)
+
+
 def lacks_map(store: Store, grid: ModelGrid, method: Labelled, row: Mapping[str, Any]) -> bool:
     """Whether a map is not stored; where maps are not kept, whether it was never made."""
     known = store.maps if grid.keeps_maps(row["digest"]) else store.costs
