@@ -211,6 +211,12 @@ def test_a_function_that_fails_in_a_run_is_told_with_its_line(tmp_path: Path) ->
     told = [s for s in status if s.startswith("failed")]
     assert len(told) == 2
     assert all(re.search(r"no bright pictures \(mine.py, line 7\)", s) for s in told), told
+    shown = " ".join(str(result.leaderboard()).split())
+    assert (
+        "fragile not ranked under sparseness: coverage 1/3 below 0.5 (failed: ValueError: no bright pictures" in shown
+    )
+    assert "2 cells have no score because something failed" in shown
+    assert repr(result) == f"<Result {tmp_path / 'run'}: 1 model, 3 samples, 2 methods, 1 metric>"
 
 
 def test_a_parameter_without_a_default_is_refused() -> None:

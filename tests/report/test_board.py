@@ -5,6 +5,7 @@ import pytest
 
 from heatcheck import stats
 from heatcheck.report.board import Leaderboard
+from heatcheck.report.notes import notes
 from heatcheck.stats.leaderboard import LEADERBOARD
 
 from .test_terminal import small
@@ -86,3 +87,43 @@ def test_a_metric_outside_the_mean_rank_says_why(fake, paper):
     run._scores = scores.with_columns(score=pl.when(pl.col("metric") == higher).then(worse).otherwise("score"))
     text = " ".join(str(run.leaderboard()).split())
     assert ("random has the best mean of all" in text) == (not paper)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_below_the_table_stands_what_the_terminal_says(fake, n):
+    run = small(fake, n=n)
+    text = " ".join(str(run.leaderboard()).split())
+    for note in notes(run.leaderboard().full, stats.Facts.of(run.facts)):
+        assert note.text in text
+    assert ("With 3 samples, no method can be significantly better than random; use more." in text) == (n == 3)
+    assert "lime not ranked under morf, sds: coverage" in text and "failed: RuntimeError: the solver did not" in text
+
+
+def test_a_note_names_its_model_unless_it_concerns_all(fake):
+    run = small(fake, models=("one", "two"), spoil=False)
+    gone = (pl.col("method") == "bad") & (pl.col("model") == "two")
+    everywhere = pl.col("method") == "lime"
+    status = pl.when(gone).then(pl.lit("failed: x")).when(everywhere).then(pl.lit("failed: y")).otherwise("status")
+    run._scores = run.scores().with_columns(score=pl.when(~gone & ~everywhere).then("score"), status=status)
+    lines = str(run.leaderboard()).splitlines()
+    assert "two: bad not ranked under morf, sds: failed: x" in lines
+    assert lines.count("lime not ranked under morf, sds: failed: y") == 1
+
+
+def test_many_reasons_are_counted(fake):
+    made = board(fake, methods={f"m{i}": (0.5, 4, 1, 1) for i in range(12)}, metrics=("sds",), spoil=False)
+    reason = pl.format("failed: {}", "method")
+    full = made.full.with_columns(
+        ranked=pl.lit(False), reason=reason, beats_random=pl.lit(None, pl.Boolean), heavy_tail=True
+    )
+    lines = str(Leaderboard(full, made.facts)).splitlines()
+    assert sum("not ranked under" in line for line in lines) == 8
+    assert "… and 4 more; result.leaderboard().full has all reasons" in lines
+    assert any(line.startswith("! heavy tail") for line in lines)
+
+
+def test_an_interval_that_reaches_the_end_of_the_range_shows_its_ends(fake):
+    made = board(fake, metrics=("sds",), spoil=False)
+    full = made.full.with_columns(mean=pl.lit(0.5), low=pl.lit(0.2), high=pl.lit(1.0))
+    assert "0.500 [0.200, 1.000]" in str(Leaderboard(full, made.facts))
+    assert "0.500 ±0.400" in str(Leaderboard(full, stats.Facts({"sds": True})))

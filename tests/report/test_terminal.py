@@ -8,8 +8,9 @@ from rich.console import Console
 
 from heatcheck import stats
 from heatcheck.report.terminal import leaderboard, leaderboard_table
-from heatcheck.report.wording import decimals, number
+from heatcheck.report.wording import decimals, half_interval, number, rank_set
 from heatcheck.stats import Facts
+from heatcheck.stats.leaderboard import LEADERBOARD
 
 
 def printed(thing, width=160, **options):
@@ -115,8 +116,10 @@ def test_long_headings_fold_and_keep_arrows_numbers_and_ranks(fake, width):
     for (_,), rows in board.group_by("metric"):
         mine = rows.row(by_predicate=pl.col("method") == "grad_cam", named=True)
         places = decimals(rows["mean"].abs().max())
-        half = f" ±{number((mine['high'] - mine['low']) / 2, places)}" if width >= 110 else ""
-        assert f"{number(mine['mean'], places)}{half} {mine['rank']:g}" in shown
+        half = half_interval(mine, places, Facts.of(run.facts).bounds(mine["metric"])) if width >= 110 else ""
+        span = rank_set(mine)
+        place = f"{mine['rank']:g} ({span})" if span and width >= 110 else span or f"{mine['rank']:g}"
+        assert f"{number(mine['mean'], places)}{half} {place} " in f"{shown} "
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -125,7 +128,7 @@ def test_a_mean_rank_over_a_part_of_the_metrics_says_so(fake, width):
     rows = text.splitlines()
     at = next(i for i, row in enumerate(rows) if row.strip().startswith("occl"))
     assert "(1/2)" in " ".join(rows[at : at + 2])
-    assert "(" not in line(text, "grad_cam")
+    assert "/2)" not in line(text, "grad_cam")
     assert width < 60 or "1.00 (1/2)" in text or "2.00 (1/2)" in text
     assert "(1/2) ranked under 1 of 2 metrics" in " ".join(text.split())
 
@@ -155,3 +158,32 @@ def test_samples_that_random_has_no_score_for_do_not_count(fake):
         score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("undefined: x")).otherwise("status")
     )
     assert "With 3 samples, no method can be significantly better than random; use more." in printed(leaderboard(run))
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, ["1–3", "2", "1–3"]), (120, ["1 (1–3)", "2", "3 (1–3)"])])
+def test_a_rank_set_stands_beside_its_rank_where_there_is_room(width, shown):
+    row = dict.fromkeys(LEADERBOARD)
+    row |= {"model": "net", "data": "pics", "metric": "sds", "control": False, "circular": False, "ranked": True}
+    row |= {"mean": 0.5, "low": 0.4, "high": 0.6, "heavy_tail": False, "n_ok": 30, "n": 30}
+    sets = {"a": (1, 1, 3), "b": (2, 2, 2), "c": (1, 3, 3)}
+    rows = [row | {"method": m, "rank_low": low, "rank": at, "rank_high": high} for m, (low, at, high) in sets.items()]
+    board = pl.DataFrame(rows, schema=LEADERBOARD)
+    text = printed(leaderboard_table(board, {"metrics": [{"name": "sds", "better": "higher"}]}), width)
+    assert all(line(text, f"{m} ").rstrip().endswith(f" {end}") for m, end in zip("abc", shown, strict=True))
+
+
+def test_a_column_of_mean_ranks_is_shown_only_if_a_method_has_one(fake):
+    run = small(fake, spoil=False)
+    assert "mean rank" in printed(leaderboard(run))
+    run._scores = run.scores().with_columns(score=None, status=pl.lit("failed: x"))
+    text = printed(leaderboard(run), 80)
+    assert "mean rank" not in text and "bad, grad_cam, lime" in text
+
+
+def test_a_control_that_failed_says_why(fake):
+    run = small(fake, spoil=False)
+    gone = pl.col("method") == "random"
+    run._scores = run.scores().with_columns(
+        score=pl.when(~gone).then("score"), status=pl.when(gone).then(pl.lit("failed: oom")).otherwise("status")
+    )
+    assert "random no score under morf, sds: failed: oom" in printed(leaderboard(run))

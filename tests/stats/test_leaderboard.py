@@ -23,6 +23,7 @@ from heatcheck.stats import (
     not_better_than_random,
     overall,
     separation,
+    smallest_p_values,
 )
 
 CONTROLS = frozenset({"random", "sobel", "oracle"})
@@ -115,7 +116,7 @@ def test_columns_and_known_answer(long):
     assert table["method"].to_list() == ["b", "a", "random"]
     assert table["mean"].to_list() == [5, 2, 0]
     assert table["rank"].to_list() == [1, 2, None]
-    assert table["rank_low"].to_list() == [1, 2, None] == table["rank_high"].to_list()
+    assert table["rank_low"].to_list() == [1, 1, None] and table["rank_high"].to_list() == [2, 2, None]  # of 3 samples
     assert table["reason"].to_list() == [None, None, "control"]
     assert table["ranked"].to_list() == [True, True, False] and table["control"].to_list()[2]
     assert table["random_p"].to_list() == [0.25, 0.25, None]  # 2⁻³, twice
@@ -291,6 +292,44 @@ def test_rank_intervals_are_paired(long):
     table = board(long({"a": x + 0.2, "b": x + 0.1, "c": x}))
     assert row(table, "a")["low"] < row(table, "c")["high"]
     assert table["rank_low"].to_list() == table["rank_high"].to_list() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("n", "certain"), [(3, False), (5, False), (6, True)])
+@pytest.mark.parametrize("control", ["random", "sobel"])
+def test_ranks_are_certain_only_where_a_method_can_beat_random(long, n, certain, control):
+    x = np.random.default_rng(0).normal(size=n)
+    made = board(long({"a": x + 20, "b": x + 10, "c": x, control: x - 10}))
+    (p,) = [row["smallest_p"] for row in smallest_p_values(made).iter_rows(named=True)] or [3 * 2.0**-n]
+    assert (p <= 0.05) == certain
+    ranked = made.filter("ranked")
+    low, high = ([1, 2, 3], [1, 2, 3]) if certain else ([1, 1, 1], [3, 3, 3])
+    assert (ranked["rank_low"].to_list(), ranked["rank_high"].to_list()) == (low, high)
+
+
+def test_methods_that_are_tested_and_not_ranked_count_for_the_rank_sets(long):
+    x = np.random.default_rng(0).normal(size=6)
+    few = np.where(np.arange(6) < 2, x, np.nan)
+    made = board(long({"a": x + 20, "b": x + 10, "c": few, "d": few, "random": x - 10}))
+    assert smallest_p_values(made)["smallest_p"].item() > 0.05  # 4 × 2⁻⁶
+    assert made.filter("ranked")["rank_high"].to_list() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("id", "spec", "range", "expected"),
+    [
+        ("sds", "sds", [-1, 1], (-1, 1)),
+        ("sds", "sds", [None, 1], (None, 1)),
+        ("sds", "sds(units=grid(2))", [-1, 1], (None, None)),
+    ],
+)
+def test_an_interval_ends_where_the_range_of_the_metric_ends(long, id, spec, range, expected):
+    metric = {"name": "sds", "id": id, "spec": spec, "better": "higher"}
+    table = long({"a": [-1.0, -1.0, 1.0], "b": [1.0, 1.0, 1.0]})
+    free, bound = (board(table, Facts.of({"metrics": [m]})) for m in (metric, metric | {"within": range}))
+    assert row(free, "a")["low"] < -1 and row(free, "a")["high"] > 1
+    for end, limit in zip(("low", "high"), expected, strict=True):
+        assert row(bound, "a")[end] == (row(free, "a")[end] if limit is None else limit)
+    assert (row(bound, "b")["low"], row(bound, "b")["high"]) == (1, 1)
 
 
 def test_rank_intervals_widen_when_nothing_is_known(long):

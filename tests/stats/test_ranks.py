@@ -11,6 +11,12 @@ from heatcheck.stats import bootstrap_indices, rank_of
 from heatcheck.stats.ranks import _resampled_t, rank_sets, rounded, significantly_better, step_down, strict_rank
 
 MUTANTS = (
+    (
+        "stats/ranks.py",
+        "not too_few(n, tests or methods, level)",
+        "n > 1",
+        "test_pairs_with_too_few_common_samples_are_not_told_apart",
+    ),
     ("stats/ranks.py", "(1 + (v == value).sum(axis=0)) / 2", "(v == value).sum(axis=0) / 2", "test_agrees_with_scipy"),
     ("stats/ranks.py", "_BITS = 44", "_BITS = 60", "test_rounding_does_not_break_ties_but_differences_do"),
     ("stats/ranks.py", "resampled[~up].max", "resampled.max", "test_step_down_is_the_definition"),
@@ -141,6 +147,13 @@ def test_a_constant_difference_is_certain_and_none_is_a_tie():
     x = np.random.default_rng(0).normal(0, 100, 30)
     found = significantly_better(np.stack([x, x + 0.1, x]), seed=0, resamples=200, level=0.95)
     assert found.tolist() == [[False, False, False], [True, False, True], [False, False, False]]
+
+
+def test_pairs_with_too_few_common_samples_are_not_told_apart():
+    x = np.stack([np.arange(12.0) + 20, np.arange(12.0) + 10, np.arange(12.0)])
+    x[2, 4:] = np.nan
+    low, high = rank_sets(x, seed=0, resamples=200, level=0.95)
+    assert low.tolist() == [1, 2, 1] and high.tolist() == [2, 3, 3]
 
 
 def test_methods_without_a_common_sample_are_not_told_apart():

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heatcheck import stats
-from heatcheck.core.files import left_behind
+from heatcheck.core.files import left_behind, printable
 from heatcheck.run.history import forgotten
 from heatcheck.run.reader import RunReader
 from heatcheck.run.store import files_in
@@ -14,8 +14,20 @@ if TYPE_CHECKING:
     from heatcheck.report.board import Leaderboard
 
 
+def cells_failed(n: int) -> str:
+    """How many cells failed, in words."""
+    return f"{'1 cell has' if n == 1 else f'{n} cells have'} no score because something failed"
+
+
 class Result(RunReader):
     """Scores, curves, maps and facts of one run, what statistics make of them, and its report."""
+
+    def __repr__(self) -> str:
+        facts = self.facts
+        counts = {"model": len(facts["models"]), "sample": facts["data"]["n"]}
+        counts |= {"method": len(facts["methods"]), "metric": len(facts["metrics"])}
+        words = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts.items())
+        return f"<Result {printable(str(self.store.folder))}: {words}>"
 
     def leaderboard(self) -> "Leaderboard":
         """Methods per model and metric: mean, interval, rank, verdict, seconds; `.full` is the data frame of all columns."""
@@ -25,7 +37,9 @@ class Result(RunReader):
     def _leaderboard(self) -> "Leaderboard":
         from heatcheck.report.board import Leaderboard
 
-        return Leaderboard(stats.leaderboard(self.scores(), self.stats_facts), self.stats_facts, tuple(self.lines))
+        broken = self.failed - self.missing
+        lines = [*([cells_failed(broken)] if broken else []), *self.incomplete(), *self.lines]
+        return Leaderboard(stats.leaderboard(self.scores(), self.stats_facts), self.stats_facts, tuple(lines))
 
     @cached_property
     def stats_facts(self) -> stats.Facts:

@@ -165,13 +165,13 @@ def skips(result: Any) -> list[dict[str, Any]]:
 
 def failures(result: Any, folder: Path, *, known: bool = False) -> str:
     """How many cells failed, the most frequent reasons unless they are known, and the command that lists them all."""
+    from heatcheck.api.result import cells_failed
     from heatcheck.data.base import causes
 
-    have = "1 cell has" if result.failed == 1 else f"{result.failed} cells have"
     cells = result.scores().select("status", "sample").iter_rows()
     why = [(_shortened(status), sample) for status, sample in cells if status.startswith(("failed", "missing"))]
     every = f"`heatcheck export {quote(str(folder))} --format csv --out -` lists them all"
-    return f"{have} no score because something failed{'' if known else f': {causes(why)}'}; {every}"
+    return f"{cells_failed(result.failed)}{'' if known else f': {causes(why)}'}; {every}"
 
 
 def _shortened(status: str) -> str:

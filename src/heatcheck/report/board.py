@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from heatcheck import stats
-from heatcheck.report.wording import count, decimals, number, plain, rank
+from heatcheck.report.notes import HEAVY_TAIL, PART, Note, notes
+from heatcheck.report.wording import count, decimals, half_interval, number, plain, rank, rank_set
 
 HEAD = ("method", "mean ± interval", "rank", "against random", "seconds")
 _WIDTH = 80  # of a line
+_NOTES = 8  # at most; the marks of the table are always explained
 
 Row = Mapping[str, Any]
 
@@ -60,7 +62,10 @@ class Leaderboard:
             for (metric,), group in case.group_by("metric", maintain_order=True):
                 arrow = "higher is better" if self.facts.sign(str(metric)) > 0 else "lower is better"
                 places = decimals(max((abs(m) for m in group["mean"].drop_nulls()), default=0.0))
-                rows = [HEAD, *(_cells(row, places) for row in group.iter_rows(named=True))]
+                rows = [
+                    HEAD,
+                    *(_cells(row, places, self.facts.bounds(str(metric))) for row in group.iter_rows(named=True)),
+                ]
                 yield f"{where} · {plain(str(metric))}, {arrow}", rows
             totals = stats.overall(case, self.facts).filter(pl.col("mean_rank").is_not_null())
             if case["metric"].n_unique() > 1 and totals.height:
@@ -72,31 +77,38 @@ class Leaderboard:
                 yield f"{where} · mean rank", rows
 
     def _notes(self) -> list[str]:
-        without = stats.left_out(self.full, self.facts)
-        notes = [
-            f"{plain(r['metric'])} is not in the mean rank ({plain(r['model'])}): {r['reason']}"
-            for r in without.iter_rows(named=True)
-        ]
-        ranking = self.full.filter("ranked").select("model", "data", "metric").unique().height
-        if without.height and without.height == ranking:
-            notes.append("No metric counts in the mean rank, so no method has one.")
-        if self.full["heavy_tail"].any():
-            notes.append("! heavy tail: a few samples dominate the mean; the interval is likely to be too short")
-        return [*notes, *map(plain, self.lines)]
+        """What the terminal says below its tables, with the models that it concerns unless it concerns all."""
+        cases = list(self.full.group_by("model", "data", maintain_order=True))
+        several = self.full["data"].n_unique() > 1
+        places: dict[Note, list[str]] = {}
+        for (model, data), case in cases:
+            for note in notes(case, self.facts):
+                places.setdefault(note, []).append(f"{model} · {data}" if several else str(model))
+        texts, marks = [], []
+        for note, where in places.items():
+            if note.mark:
+                marks.append(f"{note.mark} {note.text}" if note.mark in (PART, HEAVY_TAIL) else note.text)
+            else:
+                texts.append(plain(note.text if len(where) == len(cases) else f"{', '.join(where)}: {note.text}"))
+        if len(texts) > _NOTES:
+            more = f"… and {len(texts) - _NOTES} more; result.leaderboard().full has all reasons"
+            texts = [*texts[:_NOTES], more]
+        return [*texts, *marks, *map(plain, self.lines)]
 
 
 def _folded(text: str) -> str:
     return "\n".join(textwrap.wrap(text, _WIDTH))
 
 
-def _cells(row: Row, places: int | None) -> tuple[str, ...]:
-    half = "" if row["low"] is None else f" ±{number((row['high'] - row['low']) / 2, places)}"
-    tail = "!" if row["heavy_tail"] and half else ""
-    span = "" if row["rank_low"] == row["rank_high"] else f" ({rank(row['rank_low'])}–{rank(row['rank_high'])})"
+def _cells(row: Row, places: int | None, bounds: tuple[float, float]) -> tuple[str, ...]:
+    half = half_interval(row, places, bounds)
+    tail = HEAVY_TAIL if row["heavy_tail"] and half else ""
+    span = f" ({rank_set(row)})" if rank_set(row) else ""
+    part = PART if row["n_ok"] < row["n"] else ""
     return (
         plain(row["method"]),
         f"{number(row['mean'], places)}{half}{tail}",
-        f"{rank(row['rank'])}{span}" if row["ranked"] else "–",
+        f"{rank(row['rank'])}{span}{part}" if row["ranked"] else "–",
         _verdict(row),
         count(row["seconds"]),
     )

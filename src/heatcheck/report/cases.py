@@ -124,14 +124,13 @@ def _leaderboard_row(row: Row, method: MethodView, axis: Axis, ranked: int) -> L
     shade = None
     if row["ranked"]:
         shade = round(_SHADES * (1 - (row["rank"] - 1) / (ranked - 1))) if ranked > 1 else _SHADES
-    span = f"{wording.rank(row['rank_low'])}–{wording.rank(row['rank_high'])}"
     return LeaderboardRow(
         method=method,
         raw=row,
         mean=wording.number(row["mean"], places),
         interval="" if low is None else f"{wording.number(low, places)} to {wording.number(high, places)}",
         rank=wording.rank(row["rank"]),
-        rank_interval="" if row["rank_low"] is None or row["rank_low"] == row["rank_high"] else span,
+        rank_interval=wording.rank_set(row),
         x=None if row["mean"] is None else axis.at(row["mean"]),
         x_low=None if low is None else axis.at(low),
         x_high=None if high is None else axis.at(high),

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -86,6 +87,29 @@ def count(value: float | None) -> str:
 def rank(value: float | None) -> str:
     """A rank, with a decimal for ties."""
     return "–" if value is None else f"{value:.3g}"
+
+
+def rank_set(row: Mapping[str, Any]) -> str:
+    """The ranks that a method may have; empty where it is one."""
+    low, high = row["rank_low"], row["rank_high"]
+    return "" if low is None or low == high else f"{rank(low)}–{rank(high)}"
+
+
+def half_interval(row: Mapping[str, Any], places: int | None, bounds: tuple[float, float]) -> str:
+    """Half a mean's interval behind ±; both ends where it reaches the end of the metric's range; empty without one.
+
+    Example:
+        >>> half_interval({"mean": 0.5, "low": 0.25, "high": 0.75}, 2, (0, 1))
+        ' ±0.25'
+        >>> half_interval({"mean": 0.5, "low": 0.125, "high": 1.0}, 3, (0, 1))
+        ' [0.125, 1.000]'
+    """
+    low, mean, high = row["low"], row["mean"], row["high"]
+    if low is None:
+        return ""
+    if mean > low == bounds[0] or mean < high == bounds[1]:
+        return f" [{number(low, places)}, {number(high, places)}]"
+    return f" ±{number((high - low) / 2, places)}"
 
 
 def p_value(value: float | None) -> str:

@@ -1,8 +1,11 @@
 """What statistics need to know about methods and metrics beside their scores."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 NOT_FAITHFULNESS = ("form", "sanity")  # families of metrics that do not measure faithfulness
 
@@ -19,6 +22,7 @@ class Facts:
         of_model: metrics that measure the model: all maps score the same, so none is ranked or tested against random.
         outside_mean_rank: metrics that rank methods, do not measure faithfulness and do not count in the mean rank.
         paper: whether the run has the settings of a paper, whose metrics count even if random does well under them.
+        within: lowest and highest possible score of the metrics that have such; None for no bound.
     """
 
     higher_is_better: Mapping[str, bool]
@@ -28,6 +32,7 @@ class Facts:
     of_model: frozenset[str] = frozenset()
     outside_mean_rank: frozenset[str] = frozenset()
     paper: bool = False
+    within: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> "Facts":
@@ -43,11 +48,22 @@ class Facts:
             of_model=of_model,
             outside_mean_rank=outside_mean_rank({m["name"]: m.get("family") for m in metrics}, of_model),
             paper=bool(run.get("paper", False)),
+            within={m["name"]: (m["within"][0], m["within"][1]) for m in metrics if _has_range(m)},
         )
 
     def is_control(self, method: str) -> bool:
         """Whether `method` is shown for comparison only."""
         return method == self.random or method in self.controls
+
+    def bounds(self, metric: str) -> tuple[float, float]:
+        """The lowest and the highest possible score; infinite where none is known."""
+        low, high = self.within.get(metric, (None, None))
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+    def clipped(self, metric: str, low: float, mean: float, high: float) -> tuple[float, float]:
+        """The ends of an interval around a mean, inside the metric's range."""
+        lowest, highest = self.bounds(metric)
+        return float(np.minimum(np.maximum(low, lowest), mean)), float(np.maximum(np.minimum(high, highest), mean))
 
     def sign(self, metric: str) -> float:
         """+1 where a higher score is better, −1 where a lower one is."""
@@ -58,6 +74,11 @@ class Facts:
             raise ValueError(
                 f"no direction for metric {metric!r} (known: {known}); add it to Facts.higher_is_better"
             ) from None
+
+
+def _has_range(metric: Mapping[str, Any]) -> bool:
+    """Whether a metric's range is known: ranges are declared for default parameters, so its id says all of it."""
+    return "within" in metric and metric.get("spec", metric["name"]) == metric.get("id")
 
 
 def outside_mean_rank(families: Mapping[str, str | None], of_model: frozenset[str] = frozenset()) -> frozenset[str]:

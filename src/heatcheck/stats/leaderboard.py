@@ -75,11 +75,12 @@ def leaderboard(
         coverage_floor: a method scored on a smaller share of the samples is not ranked.
 
     Returns:
-        `mean`, `low`, `high`: over the method's own ok samples, with studentised bootstrap interval; `heavy_tail`: a few
+        `mean`, `low`, `high`: over the method's own ok samples, with studentised bootstrap interval, which ends where the
+        metric's range ends; `heavy_tail`: a few
         samples dominate the mean, so the interval is likely to be too short. `n_ok` of `n` samples have a score,
         `coverage` is their share; `n` counts the samples of all methods. `rank`: 1 + the number of ranked methods with a
         strictly better mean; `rank_low`, `rank_high`: the confidence set of the rank, simultaneous over the metric's
-        methods (`rank_sets`). `random_p`: p-value of the one-sided paired test against random on common ok samples
+        methods (`rank_sets`); all ranks where samples are too few. `random_p`: p-value of the one-sided paired test against random on common ok samples
         (`above_zero`), Holm-corrected over the metric's methods (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
         direction, is significant; null where nothing was tested. `reason`: why a method is not ranked. `seconds`,
         `forwards`, `backwards`: means per ok sample. Methods without a score come last.
@@ -88,11 +89,13 @@ def leaderboard(
     for group in groups(scores, facts):
         reasons = group.reasons(facts, coverage_floor)
         resampled = studentised(group.scores, resamples, seed)
-        rank, rank_low, rank_high = _ranks(group, reasons, seed, resamples, level)
         random_p, worse_p = _against_random(group, facts, seed, level)
+        tests = sum(not (np.isnan(p) or facts.is_control(m)) for m, p in zip(group.methods, random_p, strict=True))
+        rank, rank_low, rank_high = _ranks(group, reasons, seed, resamples, level, tests)
         board: list[Row] = []
         for i, method in enumerate(group.methods):
             low, high = mean_interval(group.scores[i], resampled[i], level)
+            low, high = facts.clipped(group.metric, low, group.means[i], high)
             board.append(
                 {
                     **group.key,
@@ -123,7 +126,7 @@ def leaderboard(
 
 
 def _ranks(
-    group: MetricGroup, reasons: list[str | None], seed: int, resamples: int, level: float
+    group: MetricGroup, reasons: list[str | None], seed: int, resamples: int, level: float, tests: int
 ) -> tuple[Array, Array, Array]:
     """Rank and its confidence set; NaN for methods that are not ranked.
 
@@ -134,7 +137,9 @@ def _ranks(
     if ranked:
         scale = float(np.abs(group.means[ranked]).max())
         rank = strict_rank(rounded(group.sign * group.means[ranked], scale))
-        low, high = rank_sets(group.oriented[ranked], seed=seed, resamples=resamples, level=level)
+        low, high = rank_sets(
+            group.oriented[ranked], seed=seed, resamples=resamples, level=level, tests=max(tests, len(ranked))
+        )
         out[:, ranked] = rank, np.fmin(low, rank), np.fmax(high, rank)
     return out[0], out[1], out[2]
 

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heatcheck.stats.intervals import count_blocks, t_statistics
+from heatcheck.stats.paired import too_few
 from heatcheck.stats.table import Array
 
 _ROUNDING = 1e-12  # differences that are smaller beside the scores are rounding errors
@@ -57,12 +58,15 @@ def strict_rank(values: Array) -> Array:
     return np.where(np.isnan(values), np.nan, 1.0 + better)
 
 
-def rank_sets(scores: Array, *, seed: int, resamples: int, level: float) -> tuple[Array, Array]:
+def rank_sets(
+    scores: Array, *, seed: int, resamples: int, level: float, tests: int | None = None
+) -> tuple[Array, Array]:
     """Simultaneous confidence sets of the ranks of all methods: lowest and highest rank of each.
 
     The rank of a method is 1 + the number of methods with a strictly better mean. Its set begins after the methods that
     are significantly better, and ends before those that are significantly worse. All sets hold their method's rank at once
-    with probability `level`, ties or no ties.
+    with probability `level`, ties or no ties. Two methods with too few common samples for any test against random to be
+    significant (`too_few`) are not told apart: with few samples, every method may have every rank.
 
     Args:
         scores: per method and sample, higher is better: [methods, samples]; NaN where there is none. Two methods are
@@ -70,26 +74,32 @@ def rank_sets(scores: Array, *, seed: int, resamples: int, level: float) -> tupl
         seed: of the resamples.
         resamples: bootstrap resamples of the samples, shared by all pairs.
         level: of all sets together, between 0 and 1.
+        tests: how many methods are tested against random; all of these methods if None.
 
     Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws.
     """
-    better = significantly_better(scores, seed=seed, resamples=resamples, level=level)
+    better = significantly_better(scores, seed=seed, resamples=resamples, level=level, tests=tests)
     return 1.0 + better.sum(axis=0), len(scores) - better.sum(axis=1, dtype=np.float64)
 
 
-def significantly_better(scores: Array, *, seed: int, resamples: int, level: float) -> NDArray[np.bool_]:
+def significantly_better(
+    scores: Array, *, seed: int, resamples: int, level: float, tests: int | None = None
+) -> NDArray[np.bool_]:
     """[methods, methods]: whether the mean of the first is significantly better than that of the second.
 
     All ordered pairs are tested at once: the largest studentised difference among the pairs that are left is compared
     with its bootstrap distribution; pairs beyond its quantile are found different, removed, and the rest tested again
-    (step-down). A constant difference other than zero is significant by itself, as it has no error.
+    (step-down). A constant difference other than zero is significant by itself, as it has no error. Pairs with too few
+    common samples are left out.
     """
     methods = len(scores)
     found = np.zeros((methods, methods), dtype=bool)
     first, second = np.triu_indices(methods, k=1)
+    common = (~np.isnan(scores[first]) & ~np.isnan(scores[second])).sum(axis=1)
+    enough = [not too_few(n, tests or methods, level) for n in common.tolist()]
+    first, second, count = first[enough], second[enough], common[enough]
     d = scores[first] - scores[second]
     known = ~np.isnan(d)
-    count = known.sum(axis=1)
     d = np.where(known, d, 0.0)
     mean = np.divide(d.sum(axis=1), count, out=np.zeros(len(d)), where=count > 0)
     scale = np.nanmax(np.abs(scores), initial=0.0)
