@@ -31,12 +31,13 @@ def mutants_of(path):
     return ()
 
 
-def names_in(path):
-    """The tests of a file: functions, classes and their methods, and tests that are assigned (`test_contract = …`)."""
+def nodes_of(path):
+    """The tests of a file, by name: functions, classes and their methods, and tests that are assigned."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
-    named = [*body, *(inner for node in body if isinstance(node, ast.ClassDef) for inner in node.body)]
-    assigned = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
-    return {node.name for node in named if hasattr(node, "name")} | {getattr(target, "id", "") for target in assigned}
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    inner = {n.name: f"{c.name}::{n.name}" for c in classes for n in c.body if hasattr(n, "name")}
+    assigned = {getattr(target, "id", "") for node in body if isinstance(node, ast.Assign) for target in node.targets}
+    return inner | {node.name: node.name for node in body if hasattr(node, "name")} | {name: name for name in assigned}
 
 
 CASES = [
@@ -63,7 +64,7 @@ def chosen():
 def test_mutants_fit_the_source(tests, file, old, new, test):
     assert (SOURCE / file).read_text(encoding="utf-8").count(old) == 1, f"{tests.name}: {old!r} is not once in {file}"
     assert old != new
-    assert test in names_in(tests), f"{tests.name} has no {test}"
+    assert test in nodes_of(tests), f"{tests.name} has no {test}"
 
 
 @pytest.mark.slow
@@ -74,7 +75,7 @@ def test_a_broken_formula_fails_its_test(tests, file, old, new, test, tmp_path):
     broken = (copy / file).read_text(encoding="utf-8").replace(old, new)
     (copy / file).write_text(broken, encoding="utf-8")
     options = ("-x", "-q", "-n0", "-m", "not slow", f"--rootdir={TESTS.parent}")
-    command = [sys.executable, "-m", "pytest", *options, f"{tests}::{test}"]
+    command = [sys.executable, "-m", "pytest", *options, f"{tests}::{nodes_of(tests)[test]}"]
     env = {**os.environ, "PYTHONPATH": str(copy.parent), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, cwd=TESTS.parent, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == FAILED, f"{file} with {new!r} in place of {old!r} passed {test}:\n{ran.stdout[-2000:]}"
