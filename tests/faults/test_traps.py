@@ -160,7 +160,8 @@ def test_a_model_that_hangs_on_the_first_picture_is_found_before_the_rehearsal(s
     set_trap(study, "model hang")
     done, scores = run(study, tmp_path / "r", "--data", f"folder:{few}", "--timeout", "15", "--methods", "saliency")
     assert done.returncode == 3, done.stderr
-    assert failed(scores) == {("0.png", "saliency"): {"failed: took longer than 15 s; raise --timeout"}}
+    late = {"failed: took longer than 15 s; raise --timeout"}
+    assert failed(scores) == {("0.png", "saliency"): late, ("0.png", "random"): late}
 
 
 @pytest.fixture
@@ -188,7 +189,7 @@ def test_a_kill_in_a_slow_chunk_keeps_what_was_saved(slow_study, tmp_path):
     child.wait()
     computed = len(waited.read_text().split())
     store = Store.open(tmp_path / "r")
-    kept = max(len(rows) for rows in store.maps.values())
+    kept = min(len(rows) for rows in store.maps.values())  # the other methods do not wait
     assert 4 <= computed <= kept + 2
     (folder / "waits.txt").write_text("0")
     waited.unlink()

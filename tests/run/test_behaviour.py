@@ -22,7 +22,7 @@ MUTANTS = (
         "elif not _same(alone[0], beside[1]):",
         "test_a_healthy_model_passes",
     ),
-    ("run/behaviour.py", "alone = model.logits(x).clone()", "alone = model.logits(kept).clone()", "test_it_is_noticed"),
+    ("run/behaviour.py", "if _state(model) != state:", "if _state(model) == state:", "test_a_healthy_model_passes"),
 )
 
 
