@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import heatcheck as hc
 from heatcheck.api.benchmark import NothingScoredError
+from heatcheck.core.types import HeatcheckError
 
 X = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 0])
@@ -88,9 +89,15 @@ def test_a_run_of_which_every_cell_failed_raises(net: nn.Module, tmp_path: Path)
 
 
 def test_skips_alone_do_not_raise(net: nn.Module, tmp_path: Path) -> None:
-    bench = hc.Benchmark(models=[net], data=X, target="label", **GRID)
+    data = [(x, 0) if i == 0 else x for i, x in enumerate(X)]
+    bench = hc.Benchmark(models=[net], data=data, target="label", **GRID)
     statuses = bench.run(tmp_path / "run", **FAST).scores()["status"]
-    assert set(statuses) == {"skipped: target='label', but the sample has no label"}
+    assert {s for s in statuses if s != "ok"} == {"skipped: target='label', but the sample has no label"}
+
+
+def test_labels_that_nobody_has_are_refused_as_targets(net: nn.Module, tmp_path: Path) -> None:
+    with pytest.raises(HeatcheckError, match="no sample of 'tensors' has a label; use target predicted"):
+        hc.Benchmark(models=[net], data=X, target="label", **GRID).run(tmp_path / "run", **FAST)
 
 
 def test_without_a_folder_the_run_is_in_one_named_after_models_and_data(net: nn.Module, pics: Path) -> None:
