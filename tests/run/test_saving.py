@@ -37,12 +37,6 @@ MUTANTS = (
         "if False:",
         "test_a_killed_chunk_is_continued_where_it_was",
     ),
-    (
-        "run/task.py",
-        "if not self.finished.keeps_maps and now() - start >= self.session.pace.portion:",
-        "if False:",
-        "test_at_most_a_minute_of_a_slow_chunk_is_lost",
-    ),
 )
 
 
