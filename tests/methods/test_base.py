@@ -10,7 +10,7 @@ from torch import nn
 from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec, SpecError
 from heatcheck.core.types import HeatcheckError, NotApplicable
-from heatcheck.methods.base import eraser, method
+from heatcheck.methods.base import eraser, method, share_left
 from heatcheck.metrics.base import Maps
 from heatcheck.models.base import CallableModel
 from heatcheck.probe.asks import Shape, passes_of
@@ -38,6 +38,9 @@ MUTANTS = (
         "streams=batch.streams",
         "test_a_methods_random_fill_is_not_the_one_that_metrics_delete_with",
     ),
+    ("methods/base.py", "CANCELLED = 1e-6", "CANCELLED = 1e-30", "test_cancelling_begins_at_a_millionth"),
+    ("methods/base.py", "CANCELLED = 1e-6", "CANCELLED = 1e-4", "test_cancelling_begins_at_a_millionth"),
+    ("methods/base.py", "torch.where((whole > 0) &", "torch.where((whole >= 0) &", "test_all_of_nothing_is_left"),
     ("methods/base.py", "values = values.relu()", "values = values.abs()", "test_post_comes_after_the_reduction"),
     (
         "methods/base.py",
@@ -199,6 +202,22 @@ def test_a_metric_passes_the_reason_on(lab):
     scores = catalogue.build("metric", "sds")(probe, batch, maps)
     assert all(s.startswith("undefined: the values of each token cancel") for s in scores.status[0])
     assert scores.status[1] == ("ok", "ok") and scores.value[0].isnan().all()
+
+
+@pytest.mark.parametrize(("left", "status"), [(1e-8, "undefined"), (9e-7, "undefined"), (1.1e-6, "ok"), (1e-4, "ok")])
+def test_cancelling_begins_at_a_millionth(left, status, lab):
+    """Colours weighed 1 + s, s - 1 and 0 keep the share s of their gradient, far above what double precision rounds."""
+    toy = linear()
+    with torch.no_grad():
+        weights = next(p for p in toy.module().parameters() if p.ndim == 2).view(-1, 3, 64)
+        weights[:] = torch.tensor([1 + left, left - 1, 0], dtype=weights.dtype)[None, :, None]
+    (told,) = lab.explain("saliency", toy, toy_batch(toy, 1)).status
+    assert told.partition(":")[0] == status
+
+
+def test_all_of_nothing_is_left():
+    nothing, infinite = torch.zeros(1, 3, 2, 2), torch.full((1, 3, 2, 2), torch.inf)
+    assert share_left(torch.cat([nothing, infinite]), torch.zeros(2, 2, 2)).tolist() == [1.0, 1.0]
 
 
 def test_no_gradient_at_all_is_a_map_of_zeros(lab):

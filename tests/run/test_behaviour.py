@@ -23,6 +23,8 @@ MUTANTS = (
         "test_a_healthy_model_passes",
     ),
     ("run/behaviour.py", "if _state(model) != state:", "if _state(model) == state:", "test_a_healthy_model_passes"),
+    ("run/behaviour.py", "if _state(model) != state:", "if False:", "test_it_is_noticed"),
+    ("run/behaviour.py", "if any(not torch.equal(kept[name], given)", "if any(False", "test_it_is_noticed"),
 )
 
 

@@ -33,6 +33,12 @@ MUTANTS = (
     ),
     (
         "run/task.py",
+        "if not self.finished.keeps_maps and now() - start >= self.session.pace.portion:",
+        "if False:",
+        "test_a_killed_chunk_is_continued_where_it_was",
+    ),
+    (
+        "run/task.py",
         "if not self.lacks(method, record):",
         "if False:",
         "test_a_killed_chunk_is_continued_where_it_was",
