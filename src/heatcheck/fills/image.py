@@ -43,9 +43,38 @@ class ChannelMean(Fill):
         return domain.with_leaf(batch.x, leaf.mean((2, 3), keepdim=True).expand_as(leaf))
 
 
+class GaussianFill(Fill):
+    """The picture convolved with a Gaussian along both axes, zero-padded; subclasses say with which taps."""
+
+    kernel: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kernel < 1 or not self.sigma > 0:
+            raise SpecError(f"{self.id}: kernel={self.kernel} and sigma={self.sigma:g} must be above 0")
+
+    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
+        leaf = domain.leaf(batch.x)
+        scale = leaf.shape[-1] / 224
+        half = max(1, round((self.kernel // 2) * scale))
+        return domain.with_leaf(batch.x, _blurred(leaf, self.taps(half, self.sigma * scale, leaf)))
+
+    def taps(self, half: int, sigma: float, like: Tensor) -> Float[Tensor, " k"]:
+        """The kernel's 2 `half` + 1 weights, whose sum is 1, in the precision of `like`."""
+        raise NotImplementedError
+
+
+def gaussian(reach: int, sigma: float, like: Tensor) -> Float[Tensor, " k"]:
+    """Weights of a Gaussian at the distances -`reach` … `reach`, whose sum is 1."""
+    distance = torch.arange(-reach, reach + 1, dtype=like.dtype, device=like.device)
+    weights = torch.exp(-0.5 * (distance / sigma) ** 2)
+    return weights / weights.sum()
+
+
 @fill("blur", on=("image",))
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Blur(Fill):
+class Blur(GaussianFill):
     r"""The picture under a Gaussian blur, zero-padded, so that borders fade to the mean colour.
 
     Args:
@@ -60,23 +89,13 @@ class Blur(Fill):
     sigma: float = 41.0
     compat: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_width(self.id, self.kernel, self.sigma)
-
-    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
-        leaf = domain.leaf(batch.x)
-        scale = leaf.shape[-1] / 224
-        half = max(1, round((self.kernel // 2) * scale))
-        sigma = self.sigma * scale * (math.sqrt(2) if self.compat else 1.0)
-        distance = torch.arange(-half, half + 1, dtype=leaf.dtype)
-        taps = torch.exp(-0.5 * (distance / sigma) ** 2)
-        return domain.with_leaf(batch.x, _blurred(leaf, taps / taps.sum()))
+    def taps(self, half: int, sigma: float, like: Tensor) -> Float[Tensor, " k"]:
+        return gaussian(half, sigma * (math.sqrt(2) if self.compat else 1.0), like)
 
 
 @fill("folded_blur", on=("image",))
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FoldedBlur(Fill):
+class FoldedBlur(GaussianFill):
     r"""The picture under the blur of RISE's authors: a Gaussian whose tails are folded back into the kernel.
 
     Their kernel is what `gaussian_filter` makes of a point in the middle of a square of `kernel` × `kernel` pixels. What
@@ -93,23 +112,11 @@ class FoldedBlur(Fill):
     kernel: int = 11
     sigma: float = 5.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_width(self.id, self.kernel, self.sigma)
-
-    def full(self, domain: ImageDomain, batch: Batch) -> Inputs:
-        leaf = domain.leaf(batch.x)
-        scale = leaf.shape[-1] / 224
-        half = max(1, round((self.kernel // 2) * scale))
-        sigma = self.sigma * scale
-        reach = int(4 * sigma + 0.5)
-        distance = torch.arange(-reach, reach + 1, dtype=leaf.dtype)
-        weights = torch.exp(-0.5 * (distance / sigma) ** 2)
-        width = 2 * half + 1
-        place = (half + torch.arange(-reach, reach + 1)) % (2 * width)
+    def taps(self, half: int, sigma: float, like: Tensor) -> Float[Tensor, " k"]:
+        reach, width = int(4 * sigma + 0.5), 2 * half + 1
+        place = (half + torch.arange(-reach, reach + 1, device=like.device)) % (2 * width)
         place = torch.where(place < width, place, 2 * width - 1 - place)
-        taps = torch.zeros(width, dtype=leaf.dtype).index_add_(0, place, weights / weights.sum())
-        return domain.with_leaf(batch.x, _blurred(leaf, taps))
+        return like.new_zeros(width).index_add_(0, place, gaussian(reach, sigma, like))
 
 
 def _blurred(pixels: Float[Tensor, "b c h w"], taps: Float[Tensor, " k"]) -> Float[Tensor, "b c h w"]:
@@ -118,11 +125,6 @@ def _blurred(pixels: Float[Tensor, "b c h w"], taps: Float[Tensor, " k"]) -> Flo
     down = taps.view(1, 1, -1, 1).expand(channels, 1, -1, 1)
     blurred = F.conv2d(pixels, down, padding=(half, 0), groups=channels)
     return F.conv2d(blurred, down.transpose(2, 3), padding=(0, half), groups=channels)
-
-
-def _require_width(id: str, kernel: int, sigma: float) -> None:
-    if kernel < 1 or not sigma > 0:
-        raise SpecError(f"{id}: kernel={kernel} and sigma={sigma:g} must be above 0")
 
 
 @fill("uniform", on=("image",))

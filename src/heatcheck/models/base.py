@@ -301,6 +301,17 @@ class TorchModel(Model):
         return twin
 
 
+def watch_entries(seen: Mapping[nn.Module, Callable[[tuple[Any, ...]], None]], run: Callable[[], object]) -> None:
+    """Run something without gradients; modules tell what they are called with each time they are entered."""
+    handles = [module.register_forward_pre_hook(lambda _, args, note=note: note(args)) for module, note in seen.items()]
+    try:
+        with torch.inference_mode():
+            run()
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def in_order_of_use(network: nn.Module, run: Callable[[], object]) -> list[str]:
     """Paths of the modules with weights of their own, in the order in which `run` first enters them; `.` is the root.
 
@@ -309,16 +320,7 @@ def in_order_of_use(network: nn.Module, run: Callable[[], object]) -> list[str]:
     """
     named = dict(network.named_modules())
     entered: dict[str, None] = {}
-    handles = [
-        module.register_forward_pre_hook(lambda m, args, name=name: entered.setdefault(name))
-        for name, module in named.items()
-    ]
-    try:
-        with torch.inference_mode():
-            run()
-    finally:
-        for handle in handles:
-            handle.remove()
+    watch_entries({module: lambda _, name=name: entered.setdefault(name) for name, module in named.items()}, run)
     behind: dict[str, list[str]] = {}
     for name in named:
         if name not in entered:

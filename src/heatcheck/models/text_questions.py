@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs
+from heatcheck.models.base import watch_entries
 
 Ask = Callable[[Inputs], Tensor]
 ENCODER = "use an encoder such as BERT or RoBERTa"
@@ -50,19 +51,13 @@ def first_position(network: nn.Module, rows: int, run: Callable[[], object]) -> 
     """
     found: list[int] = []
 
-    def note(_: nn.Module, args: tuple[Any, ...]) -> None:
+    def note(args: tuple[Any, ...]) -> None:
         if args and isinstance(args[0], Tensor) and not args[0].is_floating_point() and args[0].numel():
             found.append(int(args[0].flatten()[0]))
 
     tables = [m for m in network.modules() if getattr(getattr(m, "weight", None), "shape", (0,))[:1] == (rows,)]
     words = network.get_input_embeddings()  # type: ignore[operator]
-    handles = [m.register_forward_pre_hook(note) for m in tables if m is not words]
-    try:
-        with torch.inference_mode():
-            run()
-    finally:
-        for handle in handles:
-            handle.remove()
+    watch_entries({m: note for m in tables if m is not words}, run)
     return max(found, default=0)
 
 
