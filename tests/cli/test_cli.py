@@ -239,6 +239,7 @@ def test_help_imports_little_more_than_the_command_line(line: list[str]) -> None
     ours = {name for name in loaded if name.startswith("heatcheck.")}
     packages = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
     drawing = {"typer", "rich", "pygments", "markdown_it", "mdurl", "shellingham", "annotated_doc", "click", "colorama"}
+    drawing |= {"attr"}  # which rich looks for, and which Ray installs
     assert packages - drawing - {"heatcheck", "__main__", "_distutils_hack"} == set()
     assert {name.split(".")[1] for name in ours} <= {"cli", "core", "models"}
     assert len(loaded) < 400  # each costs about half a millisecond; 336 when this was written
@@ -576,6 +577,22 @@ def test_every_list_is_a_table_and_an_array_of_objects_with_ids(kind: str) -> No
     assert len({record["id"] for record in records}) == len(records) > 1
     for record in records:
         assert record.get("form", record["id"]) in table
+
+
+def test_list_alone_says_what_can_be_listed() -> None:
+    counts = strict(heatcheck("list", "--json").stdout)
+    assert set(counts) == {"methods", "metrics", "models", "data", "fills", "units", "profiles"}
+    assert counts["methods"] == len(strict(heatcheck("list", "methods", "--json").stdout))
+    assert re.search(rf"methods\s+{counts['methods']}\n", heatcheck("list").stdout)
+
+
+def test_doctor_knows_a_users_own_methods(at_home: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "import heatcheck as hc\n@hc.method('my_noise', uses=())\ndef my_noise(model, x, target):\n    return x\n"
+    )
+    told = strict(heatcheck("doctor", MODEL, "--plugin", own, "--json").stdout)
+    assert {"id": "my_noise", "applies": True, "reason": None} in told["methods"]
 
 
 def test_a_listed_component_declares_itself() -> None:

@@ -45,11 +45,11 @@ def explain(spec, model, samples, *, forward=4, backward=4):
     return catalogue.build("method", spec)(probe_for(model, forward=forward, backward=backward), samples)
 
 
-def raw(spec, model, samples):
+def raw(spec, model, samples, **sizes):
     """Values before reduction and post-processing, as `attribute` gives them."""
     model = wrap(model) if isinstance(model, nn.Module) else model
     samples = batch(samples) if isinstance(samples, torch.Tensor) else samples
-    return catalogue.build("method", spec).resolve(model.domain).attribute(probe_for(model), samples)
+    return catalogue.build("method", spec).resolve(model.domain).attribute(probe_for(model, **sizes), samples)
 
 
 def slope(net, x, target):

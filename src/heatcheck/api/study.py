@@ -26,7 +26,7 @@ from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
 from heatcheck.data.catalogue import sources, split_spec
-from heatcheck.models.catalogue import models
+from heatcheck.models.catalogue import models, source_id
 from heatcheck.models.presets import parse_preprocess
 from heatcheck.models.targets import checked_target, function_of
 from heatcheck.profiles import load_profile
@@ -251,7 +251,7 @@ def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
 
 def _model_problems(written: Iterable[str]) -> Iterator[tuple[Keys, str]]:
     for i, spec in enumerate(written):
-        id = re.split("[:@]", spec)[0]
+        id = source_id(spec)
         if id not in models() and not Path(spec).exists():
             yield ("models", i), f"no model is called {spec!r}{suggest(id, models())}"
 
@@ -304,6 +304,9 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     def model(value: Any) -> Any:
         if not isinstance(value, str):
             return value
+        place, at, checkpoint = value.partition("@")
+        if (named := function_of(place)) is not None:
+            return f"{path(named[0])}:{named[1]}" + (f"@{path(checkpoint)}" if at else "")
         start = max(value.rfind(":"), value.rfind("@")) + 1
         local = value[start:].startswith((".", "~")) or value[start - 1 : start] == "@"
         return value[:start] + path(value[start:]) if local else value

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from heatcheck.cli.console import Json, complain, emit, note, table
-from heatcheck.cli.options import Output, Preprocess
+from heatcheck.cli.options import Output, Plugins, Preprocess
 from heatcheck.core.files import write_atomically
 from heatcheck.core.spec import SpecError
 
@@ -78,6 +78,7 @@ def doctor(
     ] = None,
     preprocess: Preprocess = None,
     output: Output = None,
+    plugin: Plugins = None,
     json: Json = False,
 ) -> None:
     """Say what will not work, and why, before it is run; or whether a run's files are whole.
@@ -88,6 +89,10 @@ def doctor(
 
     heatcheck doctor runs/default
     """
+    from heatcheck.core.plugins import load_plugin
+
+    for file in plugin or ():
+        load_plugin(file)
     path = Path(what).expanduser()
     if path.is_dir():
         _doctor_run(path, json)

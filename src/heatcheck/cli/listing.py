@@ -47,7 +47,7 @@ LEGEND = {
 
 
 def show(
-    what: Annotated[Kind, typer.Argument(help="What to list.")],
+    what: Annotated[Kind | None, typer.Argument(help="What to list; without it, what can be listed.")] = None,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One of them, shown in full.", show_default=False)
     ] = None,
@@ -70,6 +70,9 @@ def show(
     """
     for path in plugin or ():
         load_plugin(path)
+    if what is None:
+        show_kinds(json)
+        return
     rows = records(what)
     found = rows if name is None else find(what, name, rows, own=not plugin and what in OWN)
     if json:
@@ -78,6 +81,16 @@ def show(
         card(what, found, plugin or ())
     else:
         show_table(what, found)
+
+
+def show_kinds(json: bool) -> None:
+    """How many there are of each kind."""
+    counts = {str(kind): len(records(kind)) for kind in Kind}
+    if json:
+        emit(counts)
+        return
+    table(("kind", "there are"), ((kind, str(n)) for kind, n in counts.items()), right=("there are",))
+    note("heatcheck list KIND shows them, heatcheck list KIND NAME one of them in full")
 
 
 def records(what: Kind) -> list[dict[str, Any]]:

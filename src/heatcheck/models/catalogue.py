@@ -1,5 +1,6 @@
 """Every model that has a name, found without importing torch: loaders under `@source(...)` declare themselves."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -7,9 +8,12 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from heatcheck.core.sources import Source, default_source, read_sources
+from heatcheck.models.targets import function_of
 
-GROUPS = ("embedded", "weights", "hubs")
+GROUPS = ("embedded", "weights", "hubs", "own")
 """Groups of models, in the order of the list."""
+IN_FILE = "FILE.py"
+"""The id of models in users' own files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,16 @@ class ModelSource(Source):
 def models() -> Mapping[str, ModelSource]:
     """All models and families by id."""
     return MappingProxyType(read_sources("models", ModelSource, GROUPS))
+
+
+def source_id(spec: str) -> str:
+    """The id that a spec begins with, known or not.
+
+    >>> source_id("timm:resnet50@weights.pt"), source_id("mine.py:net")
+    ('timm', 'FILE.py')
+    """
+    place = spec.partition("@")[0]
+    return IN_FILE if place.endswith(".py") or function_of(place) else re.split("[:@]", spec)[0]
 
 
 def default_model(modality: str) -> str:

@@ -1,23 +1,18 @@
 """Loads models: a spec, a module or a function becomes a `Model`."""
 
-import copy
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.models.base import Model
-from heatcheck.models.catalogue import models
-from heatcheck.models.held import HeldInputs, check_one_input
+from heatcheck.models.catalogue import IN_FILE, models, source_id
+from heatcheck.models.objects import model_of, object_name
 from heatcheck.models.request import Request, Trainer
-from heatcheck.models.transforms import as_preprocess, inferred, likely
-from heatcheck.models.vision import FunctionModel, VisionModel
-from heatcheck.models.weights import fill_network, load_weights
+from heatcheck.models.transforms import as_preprocess
 
 
 def load_model(
@@ -37,7 +32,7 @@ def load_model(
     """A classifier that methods and metrics can ask.
 
     Args:
-        spec: a model that `heatcheck list models` shows, such as `efficientnet_lite0`, `timm:NAME` or
+        spec: a model that `heatcheck list models` shows, such as `efficientnet_lite0`, `timm:NAME`, `FILE.py:NAME` or
             `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; a `torch.nn.Module`; a function
             from a batch of inputs to class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
@@ -77,7 +72,7 @@ def load_model(
         trainers=trainers or {},
     )
     with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
-        model = _by_spec(spec, request) if isinstance(spec, str) else _by_object(spec, request)
+        model = _by_spec(spec, request) if isinstance(spec, str) else model_of(spec, request)
     if preprocess is not None and model.domain.modality != Modality.IMAGE:
         raise HeatcheckError(f"{model.name} reads {model.domain.modality}s: preprocess= is for pictures")
     return _read_as(model, output, target)
@@ -89,12 +84,6 @@ def _read_as(model: Model, output: str | int | None, target: Any) -> Model:
 
 def _label(spec: Any) -> str:
     return spec.partition("@")[0] if isinstance(spec, str) else object_name(spec)
-
-
-def object_name(model: Any) -> str:
-    """What tables call a module or function, unless its user says otherwise."""
-    held = isinstance(model, functools.partial)
-    return object_name(model.func) if held else str(getattr(model, "__name__", type(model).__name__))
 
 
 def _by_spec(spec: str, request: Request) -> Model:
@@ -115,7 +104,11 @@ def _by_spec(spec: str, request: Request) -> Model:
 
 def _parts(spec: str) -> tuple[str, str, str | None]:
     """The id of a spec, the name within that family, and the path of a checkpoint."""
-    family, _, rest = spec.partition(":")
+    place, _, path = spec.partition("@")
+    family = source_id(spec)
+    if family == IN_FILE:
+        return family, place, path or None
+    _, _, rest = spec.partition(":")
     source = models().get(family)
     if source is not None and source.is_family:
         if not source.takes_checkpoint:  # an @ belongs to the name, such as a folder's
@@ -124,39 +117,3 @@ def _parts(spec: str) -> tuple[str, str, str | None]:
         return family, inner, path or None
     id, _, path = spec.partition("@")
     return id, id, path or None
-
-
-def _by_object(spec: Any, request: Request) -> Model:
-    if request.modality == Modality.TEXT or "ForSequenceClassification" in type(spec).__name__:
-        raise HeatcheckError(
-            f"{request.name}: a text classifier needs its tokenizer; save both with save_pretrained and pass 'hf:FOLDER', "
-            "or build heatcheck.models.text.TextModel(network, tokenizer, name)"
-        )
-    if isinstance(spec, functools.partial) and isinstance(spec.func, nn.Module):
-        spec = HeldInputs(spec)
-    if isinstance(spec, nn.Module):
-        check_one_input(spec.forward, request.name)
-        network = _with_weights(spec, request.checkpoint) if request.checkpoint is not None else spec
-        preprocess = request.preprocess or inferred(network)
-        guess = likely(network) if preprocess is None and request.guess else None
-        preprocess = guess.preprocess if guess else preprocess
-        model = VisionModel(network, request.name, preprocess=preprocess, classes=request.classes)
-        if guess:
-            model.notes.append(
-                f"{model.name}: the preprocessing is guessed, {guess.because}: {preprocess}; preprocess= sets another"
-            )
-        return model
-    if isinstance(spec, type):
-        raise HeatcheckError(f"model={spec.__name__} is a class: pass an instance: {spec.__name__}()")
-    if callable(spec):
-        check_one_input(spec, request.name)
-        return FunctionModel(spec, request)
-    raise HeatcheckError(
-        f"model={spec!r} is a {type(spec).__name__}; a model is a spec, a torch module, or a function to scores"
-    )
-
-
-def _with_weights(network: nn.Module, checkpoint: PathLike) -> nn.Module:
-    twin = copy.deepcopy(network)
-    fill_network(twin, load_weights(checkpoint), str(checkpoint))
-    return twin
