@@ -13,7 +13,8 @@ import heatcheck as hc
 from heatcheck.core.types import Batch, Inputs, Streams
 from heatcheck.data.load import load_data
 from heatcheck.probe.asks import Shape
-from heatcheck.probe.numerics import SIZES, Numerics, measure, tune_allocator
+from heatcheck.probe.numerics import SIZES, Numerics, measure
+from heatcheck.probe.tuning import tune_allocator
 from heatcheck.run.task import first_line
 
 clock = time.process_time

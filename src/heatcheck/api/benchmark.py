@@ -20,6 +20,7 @@ from heatcheck.data.matching import match_labels
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
 from heatcheck.models.base import Model
+from heatcheck.models.devices import FP32
 from heatcheck.models.outputs import Number, as_number
 from heatcheck.models.preprocess import SAY_IT
 from heatcheck.models.targets import checked_target
@@ -60,6 +61,7 @@ class Benchmark:
         target: the class to explain: predicted, label, top2 or its number; or a number made of the output: a function
             `output -> [n]`, `column:N` or `FILE.py:FUNCTION`; None for the profile's.
         seed: of every random stream.
+        precision: in what passes are computed: fp32, tf32, bf16 or fp16. Part of a model's identity and of its label.
         plugins: Python files that declare methods, metrics or fills.
         multiverse: what the metrics have in common where they are one question asked in many ways; see `multiverse`.
     """
@@ -76,6 +78,7 @@ class Benchmark:
     samples: int | None = None
     target: str | int | Callable[[Any], Any] | None = None
     seed: int = 0
+    precision: str = FP32
     plugins: tuple[str, ...] = ()
     multiverse: Mapping[str, Any] | None = None
     _loaded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -96,6 +99,7 @@ class Benchmark:
             samples=study.samples,
             target=study.target,
             seed=study.seed,
+            precision=study.precision,
             plugins=tuple(str(p) for p in study.plugins),
         )
 
@@ -113,7 +117,7 @@ class Benchmark:
             out: the run's folder; an existing one is resumed. By default it is in `runs/`, named after models and data.
             samples: how many samples; if None, as many as the benchmark says.
             runtime: how it is computed.
-            **options: parts of the runtime by name: workers, threads, batch, budget, timeout, maps, progress; see `Runtime`.
+            **options: parts of the runtime by name, such as workers, device, batch or budget; see `Runtime`.
 
         Raises:
             HeatcheckError: no sample can be read.
@@ -167,14 +171,14 @@ class Benchmark:
         profile = load_profile(self.profile)
         methods = label_components("method", profile.methods if self.methods is None else self.methods, self.profile)
         metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
-        models = label_models(self.models)
+        models = {precise_label(label, self.precision): spec for label, spec in label_models(self.models).items()}
         chosen_by = self.seed if samples else None
         data = self._data(samples, chosen_by)
         target = self._target(profile.target)
         demand_labels(data, target)
         written = target.written if isinstance(target, Number) else target
         preprocess = as_preprocess(self.preprocess)
-        keys = {label: f"model {label} {preprocess} {self.output} {written}" for label in models}
+        keys = {label: f"model {label} {preprocess} {self.output} {written} {self.precision}" for label in models}
         for label, spec in models.items():
             if keys[label] not in self._loaded:
                 self._loaded[keys[label]] = self._model(label, spec, data, target)
@@ -185,6 +189,7 @@ class Benchmark:
             "data": printable(self.data) if isinstance(self.data, str) else data.name,
             **({"preprocess": str(preprocess)} if preprocess else {}),
             **({"output": self.output} if self.output is not None else {}),
+            **({"precision": self.precision} if self.precision != FP32 else {}),
             "samples": samples,
             "profile": self.profile,
             "profile_note": profile.note,
@@ -207,6 +212,7 @@ class Benchmark:
                 models={label: str(spec) for label, spec in models.items() if isinstance(spec, str)},
                 preprocess=preprocess.record() if preprocess else None,
                 output=self.output,
+                precision=self.precision,
                 data=str(self.data) if isinstance(self.data, str | Path) else "",
                 text_column=self.text_column,
                 label_column=self.label_column,
@@ -262,7 +268,7 @@ class Benchmark:
             guess=bool(pictures),
             output=self.output,
             target=target if isinstance(target, Number) else None,
-        )
+        ).computing_in(self.precision)
         if pictures and isinstance(model, PictureModel) and model.preprocessing is None:
             raise HeatcheckError(
                 f"{label} cannot read the {len(pictures)} pictures of {data.name!r}: its preprocessing is not known; "
@@ -353,6 +359,15 @@ def label_models(models: Any) -> dict[str, Any]:
         n = sum(1 for k in labels if k == label or k.startswith(f"{label}#"))
         labels[f"{label}#{n + 1}" if n else label] = model
     return labels
+
+
+def precise_label(label: str, precision: str) -> str:
+    """A model's label, with the precision of its passes where that is not the usual one.
+
+    >>> precise_label("timm:resnet50", "bf16")
+    'timm:resnet50 (bf16)'
+    """
+    return label if precision == FP32 else f"{label} ({precision})"
 
 
 def _type_name(model: Any) -> str:

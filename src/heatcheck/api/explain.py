@@ -26,8 +26,8 @@ from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Maps
 from heatcheck.models.base import Model
 from heatcheck.models.targets import makes_number, target_of_explanation
-from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
+from heatcheck.probe.tuning import for_tensors, give_back, settle, tune_allocator
 from heatcheck.training.defaults import load_model
 
 
@@ -40,6 +40,8 @@ def explain(
     preprocess: Any = None,
     output: str | int | None = None,
     seed: int = 0,
+    device: str | None = None,
+    precision: str | None = None,
 ) -> Attribution:
     """Explain inputs with one method; no file is written.
 
@@ -52,23 +54,36 @@ def explain(
         preprocess: what is done to pictures, and how pixels are normalised for fills in pixel space; as for `Benchmark`.
         output: the key, attribute or position of the class scores, where the model returns several tensors.
         seed: of random streams.
+        device: auto for the best there is, cpu, cuda, cuda:1 or mps; by default a module stays where it lives, and a model
+            loaded by name computes on the CPU.
+        precision: in what passes are computed: fp32, tf32, bf16 or fp16.
     """
-    explained, classes = asked_model(model, x, target, preprocess, output)
+    explained, classes = asked_model(model, x, target, preprocess, output, device, precision)
     component = as_component("method", method)
     parts, order = [], []
     for rows, probe, batch in batches_of(explained, x, classes, None, seed):
         parts.append(component(probe, batch))
         order += rows
     say_notes(model, explained)
+    give_back()
     return merge(parts, order)
 
 
-def asked_model(model: Any, x: Any, target: Any, preprocess: Any, output: str | int | None) -> tuple[Model, Any]:
+def asked_model(
+    model: Any,
+    x: Any,
+    target: Any,
+    preprocess: Any,
+    output: str | int | None,
+    device: str | None = None,
+    precision: str | None = None,
+) -> tuple[Model, Any]:
     """The model, reading its output as asked, and the classes to explain; None for the predicted, or only, ones."""
     ready = isinstance(x, Tensor | Inputs | Mapping)
     target = target_of_explanation(target)
     made = target if makes_number(target) else None
-    explained = load_model(model, preprocess=preprocess, guess=not ready, output=output, target=made)
+    read_as = {"preprocess": preprocess, "output": output, "device": device, "precision": precision}
+    explained = load_model(model, guess=not ready, target=made, **read_as)
     return explained, None if made is not None else target
 
 
@@ -90,6 +105,8 @@ def score(
     preprocess: Any = None,
     output: str | int | None = None,
     seed: int = 0,
+    device: str | None = None,
+    precision: str | None = None,
 ) -> Float[Tensor, "m b"]:
     """Score maps of some methods on inputs; undefined scores are NaN; no file is written.
 
@@ -103,8 +120,10 @@ def score(
         preprocess: as for `explain`.
         output: as for `explain`.
         seed: of random streams.
+        device: as for `explain`.
+        precision: as for `explain`.
     """
-    explained, classes = asked_model(model, x, target, preprocess, output)
+    explained, classes = asked_model(model, x, target, preprocess, output, device, precision)
     component = as_component("metric", metric)
     if component.across_models:
         raise NotApplicable(f"{component.id} compares models: use hc.Benchmark(models=[…], metrics=[{component.id!r}])")
@@ -129,6 +148,7 @@ def score(
         values.append(component(probe, batch, Maps(items, explained.domain, batch, explainers)).value)
         order += rows
     say_notes(model, explained)
+    give_back()
     joined = torch.cat(values, 1)
     return torch.empty_like(joined).index_copy_(1, torch.tensor(order), joined)
 
@@ -196,14 +216,17 @@ def batches_of(
     explained: Model, x: Any, target: Any, reference: Any, seed: int
 ) -> Iterable[tuple[list[int], Probe, Batch]]:
     """Inputs of any form as batches of one shape each, with the rows they came from."""
+    tune_allocator()
     inputs, digests, labels, samples = as_inputs(explained, x)
+    if inputs:
+        settle(explained, inputs[0])
     groups: dict[Any, list[int]] = {}
     for i, one in enumerate(inputs):
         groups.setdefault(one.shape_key(), []).append(i)
     wanted = None if target is None else torch.as_tensor(target).long().reshape(-1).expand(len(inputs))
     for rows in groups.values():
         joined = Inputs.cat([inputs[i] for i in rows])
-        probe = Probe(explained, numerics_for(len(rows)))
+        probe = Probe(explained, for_tensors(explained, len(rows)))
         logits = probe.logits(joined)
         own = logits.argmax(1) if wanted is None else wanted[rows]
         if bool((own < 0).any()) or bool((own >= logits.shape[1]).any()):
@@ -217,11 +240,6 @@ def batches_of(
         )
         probe.remember_clean(batch, logits)
         yield rows, probe, batch
-
-
-def numerics_for(samples: int) -> Numerics:
-    """Calls that hold all samples, within bounds: one picture must not pay for a batch of eight gradients."""
-    return Numerics(forward=min(16, max(4, samples)), backward=min(8, samples), threads=torch.get_num_threads())
 
 
 def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[int | None], list[Sample | None]]:

@@ -107,10 +107,11 @@ class Study(BaseModel):
         target: the class explained: predicted, label, top2 or its number; or a number made of the output: column:N or
             FILE.py:FUNCTION.
         seed: of every random stream.
+        precision: in what passes are computed: fp32, tf32, bf16 or fp16; scores of different precision never mix.
         out: the run's folder.
         maps: which maps are stored: keep, gallery or none.
         plugins: Python files that declare methods, metrics or fills.
-        runtime: workers, threads, batch, budget, timeout, maps, progress.
+        runtime: workers, threads, batch, device, compile, budget, timeout, maps, progress.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -127,6 +128,7 @@ class Study(BaseModel):
     samples: int | None = setting("identity", default=None, ge=1)
     target: Annotated[str | int, BeforeValidator(checked_target)] = setting("identity")
     seed: int = setting("identity", default=0)
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = setting("identity", default="fp32")
     out: Annotated[Path, BeforeValidator(_path)] | None = setting("runtime", default=None)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     plugins: Annotated[tuple[Annotated[Path, BeforeValidator(_path)], ...], BeforeValidator(_listed)] = setting(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heatcheck.cli.console import Json, Quiet, console, emit, note
-from heatcheck.cli.options import Output, Plugins, Preprocess
+from heatcheck.cli.options import Device, Output, Plugins, Precision, Preprocess
 from heatcheck.cli.run import counted
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
@@ -63,6 +63,8 @@ def explain(
     ] = None,
     preprocess: Preprocess = None,
     output: Output = None,
+    device: Device = None,
+    precision: Precision = None,
     profile: Annotated[
         str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")
     ] = "default",
@@ -88,6 +90,7 @@ def explain(
     echo "what a delight" | heatcheck explain - --method occlusion
     """
     from heatcheck.profiles import load_profile
+    from heatcheck.run.runtime import device_name
 
     for path in plugin or ():
         load_plugin(path)
@@ -106,7 +109,7 @@ def explain(
         raise SpecError(f"--method: {with_plugin_hint(wrong) if unknown else wrong}")
     specs = {name: settings.apply("method", name) for name in methods}
     items = texts or [str(Path(p).expanduser()) for p in pictures]
-    read_as = {"preprocess": preprocess, "output": output}
+    read_as = {"preprocess": preprocess, "output": output, "device": device_name(device), "precision": precision}
     found = explained(model, items, specs, target_of_explanation(target), read_as, everything, quiet)
     shown: dict[str, list[Explanation]] = {}
     for e in found:
@@ -134,13 +137,13 @@ def explained(
     from heatcheck.api.several import Explainer
     from heatcheck.core.types import NotApplicable
     from heatcheck.data.load import load_data
-    from heatcheck.probe.numerics import tune_allocator
     from heatcheck.training.defaults import load_model
 
-    tune_allocator()
     samples = [(item, load_data([item])) for item in items]
     number = target if makes_number(target) else None
     loaded = load_model(model or default_model(samples[0][1].modality), **read_as, target=number)
+    if read_as["device"] == "auto":
+        note(f"the model computes on {loaded.device}", quiet=quiet)
     target = None if number else target
     threads = os.cpu_count() or 1
     explainers = [Explainer(loaded, data, target=target, threads=threads) for _, data in samples]
@@ -153,7 +156,7 @@ def explained(
                     heat = explainer.explain(component)
                     shown = loaded.display(data[0], loaded.encode(data[0]))
                     aim = int(heat.target[0]) if heat.target is not None else -1
-                    values = heat.values[0].float().numpy()
+                    values = heat.values[0].float().cpu().numpy()
                     found.append(Explanation(item, name, aim, loaded.class_name(aim), shown, values))
             except NotApplicable as reason:
                 if not lenient:

@@ -30,6 +30,13 @@ Output = Annotated[
     str | None,
     typer.Option("--output", help="The class scores' key or position, where a model returns several tensors."),
 ]
+Device = Annotated[
+    str | None, typer.Option("--device", help="auto (the best there is), cpu, cuda, cuda:1 or mps.", show_default=False)
+]
+Precision = Annotated[
+    str | None,
+    typer.Option("--precision", help="Of passes: fp32, tf32, bf16 or fp16; never mixed in one table row."),
+]
 _STUDY = Annotated[Path | None, typer.Argument(metavar="STUDY", help="A TOML study file.", show_default=False)]
 _OPTIONS: dict[str, Any] = {
     "models": Annotated[
@@ -64,6 +71,12 @@ _OPTIONS: dict[str, Any] = {
         int | None, typer.Option("--workers", "-j", help="Processes; by default one per core where that pays.")
     ],
     "threads": Annotated[int | None, typer.Option("--threads", help="Threads per process.")],
+    "device": Device,
+    "precision": Precision,
+    "compile": Annotated[
+        bool | None,
+        typer.Option("--compile", help="Compile models, where enough passes pay for it.", show_default=False),
+    ],
     "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
     "maps": Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")],
     "budget": Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")],

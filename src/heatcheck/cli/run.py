@@ -135,6 +135,7 @@ def summary(found: Any) -> Iterator[str]:
     yield f"{'at most ' if half else ''}{passes}; {shared}"
     time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
     yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
+    yield from found.notes
     for skip in found.skipped:
         yield f"skipped on {skip['model']}: {skip['component']} ({skip['reason']})"
 

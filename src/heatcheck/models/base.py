@@ -3,6 +3,7 @@
 import ast
 import copy
 import inspect
+import itertools
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
 from heatcheck.domain.base import Domain
+from heatcheck.models.devices import FP32, arithmetic
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
 from heatcheck.models.outputs import Number, Readout, as_number
@@ -68,6 +70,8 @@ class Model(ABC):
         """What was chosen or guessed about the model, in sentences for whoever reads its numbers."""
         self.original: str | None = None
         """The identity of the model that this one is a copy of, with other weights or in another precision."""
+        self.precision = FP32
+        """In what passes are computed; part of the identity."""
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
@@ -86,6 +90,25 @@ class Model(ABC):
     @abstractmethod
     def dtype(self) -> torch.dtype:
         """The model's floating point type."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives, and where everything about its samples does."""
+        return torch.device("cpu")
+
+    def on(self, device: torch.device) -> "Model":
+        """The same model on a device; this one where it lives there already. A function gets its inputs on the CPU."""
+        return self
+
+    def computing_in(self, precision: str) -> "Model":
+        """The same model with passes in another precision, which is another identity.
+
+        Raises:
+            HeatcheckError: it cannot be told how to compute.
+        """
+        if precision == self.precision:
+            return self
+        raise HeatcheckError(f"precision={precision!r}: {self.name} is a function, which computes as it is written")
 
     @property
     def lineage(self) -> str:
@@ -196,7 +219,7 @@ class TorchModel(Model):
         encoder: turns a sample into inputs; None where only ready tensors will be given.
         preprocessing: what the encoder does, as plain data; part of the model's identity.
         classes: class names.
-        channels_last: memory format of convolutional inputs; faster on CPUs.
+        channels_last: memory format of convolutional inputs, faster on CPUs; None where it is not decided.
     """
 
     def __init__(
@@ -208,18 +231,46 @@ class TorchModel(Model):
         encoder: Callable[[Sample], Inputs] | None = None,
         preprocessing: Any = None,
         classes: tuple[str, ...] | None = None,
-        channels_last: bool = False,
+        channels_last: bool | None = None,
     ) -> None:
         super().__init__(name, domain, classes)
         self.as_given = ModuleState(network.training, hooks_on(network))
         self._network = private_copy(network)
         self._encoder = encoder
         self.preprocessing = preprocessing
-        self.channels_last = channels_last
+        self.channels_last: bool | None = None
         self._layers: dict[Any, list[Layer]] = {}
         self._weighted: list[str] = []
-        if channels_last:
-            self._network = self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if channels_last is not None:
+            self.lay_out(channels_last=channels_last)
+
+    def lay_out(self, *, channels_last: bool) -> None:
+        """Have convolutions computed in a memory format; results agree within rounding."""
+        if channels_last or self.channels_last:
+            layout = torch.channels_last if channels_last else torch.contiguous_format
+            self._network = self._network.to(memory_format=layout)  # type: ignore[call-overload]
+        self.channels_last = channels_last
+
+    @property
+    def device(self) -> torch.device:
+        tensors = itertools.chain(self._network.parameters(), self._network.buffers())
+        return next((t.device for t in tensors), torch.device("cpu"))
+
+    def on(self, device: torch.device) -> "Model":
+        if self.device == device or (device.index is None and self.device.type == device.type):
+            return self
+        twin = copy.copy(self)
+        twin._network = private_copy(self._network).to(device)
+        return twin
+
+    def computing_in(self, precision: str) -> "Model":
+        if precision == self.precision:
+            return self
+        twin = copy.copy(self)
+        twin.precision, twin.notes, twin.followed = precision, list(self.notes), set()
+        twin.original = self.lineage
+        twin.__dict__.pop("identity", None)
+        return twin
 
     def call(self, network: nn.Module, x: Inputs) -> Any:
         """Run the network on inputs; adapters for other calling conventions override this."""
@@ -227,7 +278,10 @@ class TorchModel(Model):
         return network(pixels.contiguous(memory_format=torch.channels_last) if self.channels_last else pixels)
 
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
-        return self.read(self.call(self._network, x), len(x))
+        if self.precision == FP32 and self.device.type != "cuda":
+            return self.read(self.call(self._network, x), len(x))
+        with arithmetic(self.precision, self.device):
+            return self.read(self.call(self._network, x), len(x)).to(self.dtype)
 
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:
@@ -243,6 +297,7 @@ class TorchModel(Model):
                 "architecture": architecture(self._network),
                 "preprocessing": self.preprocessing,
                 "dtype": str(self.dtype),
+                **({} if self.precision == FP32 else {"precision": self.precision}),
                 **self.readout.record(),
             }
         )

@@ -10,6 +10,7 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.models.base import Model
 from heatcheck.models.catalogue import IN_FILE, models, source_id
+from heatcheck.models.devices import check_precision, choose_device, own_device
 from heatcheck.models.objects import model_of, object_name
 from heatcheck.models.request import Request, Trainer
 from heatcheck.models.transforms import as_preprocess
@@ -27,6 +28,8 @@ def load_model(
     checkpoint: PathLike | None = None,
     identity: str | None = None,
     modality: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
     trainers: Mapping[str, Trainer] | None = None,
 ) -> Model:
     """A classifier that methods and metrics can ask.
@@ -47,6 +50,9 @@ def load_model(
         checkpoint: a local file with weights: safetensors, or a state dict that `torch.save` wrote.
         identity: for a function: what its results are filed under. Change it whenever its answers change.
         modality: `image` or `text`, for hub models that exist for both.
+        device: `auto` for the best there is, `cpu`, `cuda`, `cuda:1` or `mps`; by default a module stays where it lives,
+            and what is loaded by name is on the CPU.
+        precision: in what passes are computed: fp32, tf32, bf16 or fp16; part of the model's identity.
         trainers: what trains a model on first use, by its id.
 
     Raises:
@@ -58,7 +64,7 @@ def load_model(
     if isinstance(spec, Model):
         if preprocess is not None:
             raise HeatcheckError(f"{spec.name} is loaded already: pass preprocess= to hc.load_model")
-        return _read_as(spec, output, target)
+        return placed(_read_as(spec, output, target), device, precision)
     if modality is not None and modality not in list(Modality):
         raise HeatcheckError(f"modality={modality!r} is neither image nor text")
     request = Request(
@@ -75,7 +81,21 @@ def load_model(
         model = _by_spec(spec, request) if isinstance(spec, str) else model_of(spec, request)
     if preprocess is not None and model.domain.modality != Modality.IMAGE:
         raise HeatcheckError(f"{model.name} reads {model.domain.modality}s: preprocess= is for pictures")
-    return _read_as(model, output, target)
+    return placed(_read_as(model, output, target), device, precision)
+
+
+def placed(model: Model, device: str | None, precision: str | None = None) -> Model:
+    """A model on a device, with passes in a precision; None leaves either as it is.
+
+    Raises:
+        HeatcheckError: the machine has no such device, or the device no such precision; says which there are.
+    """
+    if device is not None:
+        model = model.on(own_device(choose_device(device)))
+    if precision is not None and precision != model.precision:
+        model = model.computing_in(precision)
+        check_precision(precision, str(model.device))
+    return model
 
 
 def _read_as(model: Model, output: str | int | None, target: Any) -> Model:

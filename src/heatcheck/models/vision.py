@@ -57,7 +57,8 @@ class VisionModel(PictureModel, TorchModel):
         name: what tables call it.
         preprocess: what it wants done to a picture; None where only ready tensors will be given.
         classes: class names.
-        channels_last: memory format; faster on CPUs, but not every user's network can run in it.
+        channels_last: memory format; faster on CPUs, but not every user's network can run in it. None where it is not
+            decided.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class VisionModel(PictureModel, TorchModel):
         *,
         preprocess: Preprocess | None = None,
         classes: tuple[str, ...] | None = None,
-        channels_last: bool = False,
+        channels_last: bool | None = None,
     ) -> None:
         self._preprocess = preprocess
         super().__init__(network, name, classes=classes, channels_last=channels_last, **_reading(preprocess))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
+from heatcheck.models.devices import HALF
 from heatcheck.models.layers import Layer
 from heatcheck.probe.answers import Answers, scalar
 from heatcheck.probe.calls import Calls
@@ -197,6 +198,11 @@ class Inside(Calls):
 
     def _same_under(self, rules: Callable[[], R], batch: Batch, copies: int) -> None:
         """Refuse a network that answers otherwise while rules hold; tried once for a model, and not counted."""
+        if self.model.precision in HALF:
+            raise NotApplicable(
+                f"follows the network's arithmetic step by step, and {self.model.name} computes in {self.model.precision}; use "
+                "precision fp32"
+            )
         active = rules()
         key = f"{type(active).__qualname__} {batch.x.shape_key()}"
         if key in self.model.followed:

@@ -1,6 +1,5 @@
 """How results are computed: the shape of every model call, measured once and written down before the first."""
 
-import ctypes
 import platform
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import torch
 
 from heatcheck.core.types import HeatcheckError, Inputs
 from heatcheck.models.base import Model
+from heatcheck.models.devices import own_device
 from heatcheck.probe.answers import scalar
 
 SIZES = (1, 2, 4, 8, 16)
@@ -27,29 +27,19 @@ class Numerics:
     device: str = "cpu"
     torch: str = ""
     capability: str = ""
+    compile: bool = False
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        """As plain data; what older records do not have is left out where it is as it was."""
+        return {name: value for name, value in asdict(self).items() if name != "compile" or value}
 
 
-def machine() -> dict[str, str]:
-    """The part of the numerics that belongs to the machine."""
-    return {
-        "torch": torch.__version__,
-        "capability": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-    }
-
-
-def tune_allocator() -> None:
-    """Keep freed memory in the process: glibc otherwise returns it and faults it in again at every call."""
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        m_trim_threshold, m_mmap_threshold = -1, -3
-        libc.mallopt(m_mmap_threshold, 1 << 30)
-        libc.mallopt(m_trim_threshold, 1 << 30)
-    except (OSError, AttributeError):
-        return
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """The part of the numerics that belongs to the machine and the device."""
+    capability = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    if device.startswith("cuda"):
+        capability = torch.cuda.get_device_name(own_device(device))
+    return {"device": device, "torch": torch.__version__, "capability": capability}
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
@@ -60,13 +50,13 @@ def is_out_of_memory(problem: BaseException) -> bool:
     return isinstance(problem, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
-def measure(model: Model, x: Inputs, *, threads: int = 1, largest: int = SIZES[-1]) -> Numerics:
+def measure(model: Model, x: Inputs, *, threads: int = 1, largest: int = SIZES[-1], device: str = "cpu") -> Numerics:
     """Find the micro-batch with the best rate for each direction; bigger is not always faster."""
-    one = x.take(slice(0, 1))
-    target = torch.zeros(1, dtype=torch.long)
+    one = x.take(slice(0, 1)).to(model.device)
+    target = torch.zeros(1, dtype=torch.long, device=model.device)
 
     def rows(n: int) -> Inputs:
-        return one.take(torch.zeros(n, dtype=torch.long))
+        return one.take(torch.zeros(n, dtype=torch.long, device=model.device))
 
     def forward(n: int) -> None:
         with torch.inference_mode():
@@ -89,8 +79,8 @@ def measure(model: Model, x: Inputs, *, threads: int = 1, largest: int = SIZES[-
         forward=best_forward,
         backward=best_backward,
         threads=threads,
-        channels_last=getattr(model, "channels_last", False),
-        **machine(),
+        channels_last=bool(getattr(model, "channels_last", False)),
+        **machine(device),
     )
 
 

@@ -13,14 +13,14 @@ from heatcheck.core.files import printable
 from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
-from heatcheck.probe.numerics import tune_allocator
+from heatcheck.probe.tuning import tune_allocator
 from heatcheck.run import across, history
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.forecast import forecast
 from heatcheck.run.manifest import describe, peak_bytes
 from heatcheck.run.rehearsal import readable
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.setup import Part, Setup, prepare, resources_of, write_numerics
+from heatcheck.run.setup import Part, Setup, place, prepare, resources_of, write_numerics
 from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK, done, failed_cells
 from heatcheck.run.work import Work
@@ -36,6 +36,9 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
             f"the folder '{printable(folder)}' has a name that chunk files cannot bear: choose another, in UTF-8"
         )
     store = Store.open(out, create=True)
+    setup, placed = place(setup, runtime, store)
+    for note in placed:
+        progress.choose(runtime.progress).note(note)
     parts = prepare(setup, runtime, store)
     write_numerics(store, parts)
     manifest = describe(setup, runtime, parts)

@@ -14,7 +14,7 @@ from heatcheck.probe.probe import Probe
 from heatcheck.run.forecast import Forecast, forecast
 from heatcheck.run.manifest import peak_bytes
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.setup import Part, Setup, prepare
+from heatcheck.run.setup import Part, Setup, place, prepare
 from heatcheck.run.store import Store
 from heatcheck.run.task import done, stored_cells
 
@@ -42,6 +42,7 @@ class Plan:
     stored: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -51,7 +52,8 @@ class Plan:
 def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: bool = True) -> Plan:
     """Predict a run from what its methods and metrics declare to ask, and a short calibration; writes nothing."""
     store = Store.open(out) if out is not None and (Path(out) / "run.json").exists() else None
-    found = Plan(samples=len(setup.data))
+    setup, notes = place(setup, runtime, store)
+    found = Plan(samples=len(setup.data), notes=notes)
     seconds = 0.0
     for part in prepare(setup, runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1), store):
         grid = part.grid

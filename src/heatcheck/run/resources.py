@@ -10,7 +10,8 @@ from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.data.load import load_data
-from heatcheck.models.base import Model
+from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.devices import own_device
 from heatcheck.models.targets import makes_number
 from heatcheck.run.grid import Labelled, ModelGrid
 from heatcheck.run.work import ComponentRef, Work
@@ -85,10 +86,12 @@ class Resources:
                 preprocess=sources.preprocess,
                 output=sources.output,
                 target=number,
-            )
+            ).computing_in(sources.precision)
             if loaded.identity != work.identity:
                 raise HeatcheckError(f"model {work.model!r} has changed since the run began")
-            self.models[work.model] = loaded
+            if isinstance(loaded, TorchModel):
+                loaded.lay_out(channels_last=work.numerics.channels_last)
+            self.models[work.model] = loaded.on(own_device(work.numerics.device))
         return self.models[work.model]
 
     def _component(self, kind: str, ref: ComponentRef, model: Model) -> Labelled:

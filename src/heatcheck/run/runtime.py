@@ -16,6 +16,8 @@ _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
 
 def seconds(value: Any) -> Any:
     """Seconds from `2h`, `1h30m`, `90s` or a number.
@@ -52,6 +54,17 @@ def process_count(value: Any) -> Any:
     raise SpecError(f"workers = {value!r} should be a whole number greater than 0, or auto")
 
 
+def device_name(value: Any) -> Any:
+    """The name of a device, auto or None; whether it is there, torch must say.
+
+    >>> device_name("cuda:1")
+    'cuda:1'
+    """
+    if value is None or (isinstance(value, str) and _DEVICE.fullmatch(value)):
+        return value
+    raise SpecError(f"device = {value!r} should be auto, cpu, cuda, cuda:0, cuda:1 … or mps")
+
+
 def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
     """A setting that decides results (`identity`), or only how they are computed and kept (`runtime`)."""
     return Field(json_schema_extra={"use": use}, **kwargs)
@@ -75,6 +88,9 @@ class Runtime(BaseModel):
         budget: seconds, or a time such as `2h`, after which no new chunk is begun.
         timeout: seconds, or a time, that one sample may take under one method or metric before it fails; the next run
             tries it again. The work is then done in worker processes, since a model call cannot be stopped from inside.
+        device: where models compute: cpu, cuda, cuda:1, mps or auto. With auto, and if None, a run goes on where it was
+            begun, what is loaded by name goes to the best device there is, and a module stays where it lives.
+        compile: whether passes go through torch.compile, where there are enough of them to pay for compiling.
         maps: which maps are stored: keep, gallery (those that the report shows) or none.
         progress: auto (a bar on a terminal, lines elsewhere), bar, lines, none, or an object with begin, advance, note
             and end.
@@ -87,6 +103,8 @@ class Runtime(BaseModel):
     batch: int | None = setting("runtime", default=None, ge=1)
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
     timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
+    device: Annotated[str | None, BeforeValidator(device_name)] = setting("runtime", default=None)
+    compile: bool = setting("runtime", default=False)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     progress: Any = setting("runtime", default="auto")
 

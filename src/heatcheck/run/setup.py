@@ -13,9 +13,11 @@ from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.metrics.base import circular
-from heatcheck.models.base import Model
+from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.devices import check_precision, choose_device, devices, own_device
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
+from heatcheck.probe.tuning import settle
 from heatcheck.run.behaviour import look_like_probabilities, misbehaviours
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.isolation import first_line
@@ -49,6 +51,7 @@ class Setup:
         seed: of every random stream.
         record: the study as plain data, for the run's own record.
         sources: where models and data come from, for other processes.
+        devices: where each model computes, by label; see `place`.
     """
 
     models: dict[str, Model]
@@ -59,6 +62,7 @@ class Setup:
     seed: int = 0
     record: dict[str, Any] = field(default_factory=dict)
     sources: Sources = field(default_factory=Sources)
+    devices: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -108,6 +112,42 @@ def resources_of(setup: Setup, parts: Sequence[Part]) -> Resources:
     return resources
 
 
+def place(setup: Setup, runtime: Runtime, store: Store | None) -> tuple[Setup, list[str]]:
+    """The setup with its models on their devices, and what was chosen, in sentences.
+
+    Where no device is named, models loaded by name go where the run was begun, else to the best device there is; what was
+    passed in as a module stays where it lives.
+
+    Raises:
+        HeatcheckError: the device is not there, or does not have the study's precision.
+    """
+    begun = store.numerics() if store is not None else {}
+    models: dict[str, Model] = {}
+    chosen: dict[str, str] = {}
+    notes: dict[str, None] = {}
+    for label, model in setup.models.items():
+        known = begun.get(model.identity, {}).get("device")
+        chosen[label] = device = device_for(label, model, setup, runtime, known)
+        check_precision(model.precision, device)
+        models[label] = model.on(own_device(device))
+        if runtime.device == "auto" or device != "cpu":
+            notes[f"models compute on {device}"] = None
+        if known is not None and known != device:
+            notes[f"{label}: the run was begun on {known} and goes on on {device}; scores agree within rounding"] = None
+    return replace(setup, models=models, devices=chosen), list(notes)
+
+
+def device_for(label: str, model: Model, setup: Setup, runtime: Runtime, known: str | None) -> str:
+    """Where a model computes; `known` is where it did when the run was begun."""
+    if runtime.device not in (None, "auto"):
+        return choose_device(runtime.device)
+    if label not in setup.sources.models:
+        return str(model.device)
+    if known is not None and known in (*devices(), choose_device("auto")):
+        return known
+    return choose_device("auto")
+
+
 def prepare(setup: Setup, runtime: Runtime, store: Store | None) -> list[Part]:
     """Resolve components for every model and fix the numerics before anything is computed; say what was chosen."""
     shown = progress.choose(runtime.progress)
@@ -134,6 +174,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     if not tried:
         raise HeatcheckError(nothing_read(label, model, setup.data))
     refuse_misbehaviour(label, model, tried)
+    settle_layout(model, tried[0], store)
     meet(model, tried)
     methods, no_method = resolve_components(setup.methods, model)
     refused = {m.label: reason for m in methods if (reason := reason_against(m.component, model, tried))}
@@ -142,7 +183,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     x = tried[0]
     grid = ModelGrid(
         model=model,
-        numerics=fixed_numerics(model, tried, runtime, store),
+        numerics=fixed_numerics(model, tried, runtime, store, setup.devices.get(label, "cpu")),
         methods=tuple(m for m in methods if m.label not in refused),
         metrics=tuple(m for m in metrics if not m.component.across_models and not m.component.composite),
         target=setup.target,
@@ -167,6 +208,14 @@ def refuse_misbehaviour(label: str, model: Model, tried: Sequence[Inputs]) -> No
     if found:
         told = "; ".join(f"{m.what}: {m.remedy}" for m in found)
         raise HeatcheckError(f"model {label!r} cannot be measured. {told[0].upper()}{told[1:]}")
+
+
+def settle_layout(model: Model, x: Inputs, store: Store | None) -> None:
+    """The memory layout that the run was begun with, else the one that suits the model."""
+    known = store.numerics().get(model.identity) if store is not None else None
+    if known is not None and isinstance(model, TorchModel):
+        model.lay_out(channels_last=known["channels_last"])
+    settle(model, x)
 
 
 def meet(model: Model, inputs: Sequence[Inputs]) -> None:
@@ -203,24 +252,25 @@ def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[La
     return tuple(replace(m, digest=digest({"metric": m.digest, "models": everyone})) for m in found), {}
 
 
-def fixed_numerics(model: Model, tried: Sequence[Inputs], runtime: Runtime, store: Store | None) -> Numerics:
+def fixed_numerics(
+    model: Model, tried: Sequence[Inputs], runtime: Runtime, store: Store | None, device: str = "cpu"
+) -> Numerics:
     """The run's numerics for a model: as written down, else measured now on the first of the samples that it can answer.
 
     Raises:
         HeatcheckError: it answers none of them.
     """
     known = store.numerics().get(model.identity) if store is not None else None
-    if known is not None:
-        shape = {name: known[name] for name in ("forward", "backward", "channels_last", "device")}
-        return Numerics(**{**shape, **machine(), "threads": runtime.threads})
+    here: dict[str, Any] = {**machine(device), "threads": runtime.threads}
+    if known is not None and known["device"] == device:
+        return Numerics(**{**{name: known[name] for name in ("forward", "backward", "channels_last")}, **here})
     if runtime.batch is not None:
         size = runtime.batch
-        channels_last = bool(getattr(model, "channels_last", False))
-        return Numerics(forward=size, backward=size, threads=runtime.threads, channels_last=channels_last, **machine())
+        return Numerics(forward=size, backward=size, channels_last=bool(getattr(model, "channels_last", False)), **here)
     problems = []
     for x in tried:
         try:
-            return measure(model, x, threads=runtime.threads)
+            return measure(model, x, threads=runtime.threads, device=device)
         except Exception as problem:  # a sample that the model cannot answer is reported when its chunk is run
             problems.append(problem)
     if isinstance(problems[0], HeatcheckError):

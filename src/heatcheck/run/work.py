@@ -46,6 +46,7 @@ class Sources:
         models: specs by the label tables show.
         preprocess: what is done to pictures, as plain data; None for what the models say.
         output: which part of the models' output is taken; None for what it says itself.
+        precision: in what passes are computed.
         data: the data set's spec.
         text_column: the table's column with the text.
         label_column: the table's column with the label.
@@ -58,6 +59,7 @@ class Sources:
     models: dict[str, str] = field(default_factory=dict)
     preprocess: dict[str, Any] | None = None
     output: str | int | None = None
+    precision: str = "fp32"
     data: str = ""
     text_column: str | int | None = None
     label_column: str | int | None = None

@@ -1,6 +1,7 @@
 """Worker processes that take works as JSON lines: no pickle, no shared memory, safe to kill."""
 
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from heatcheck.models.devices import WORKER
 from heatcheck.run.executors.base import Executor, Receipt, executor
 from heatcheck.run.work import Cell, FailedCell, Work
 
@@ -107,14 +109,15 @@ class Processes(Executor):
 
     def _start(self) -> int:
         """Start a worker; its number."""
+        number = len(self._processes)
         process = subprocess.Popen(
             [sys.executable, "-m", "heatcheck.run.executors.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            env={**os.environ, WORKER: str(number)},
         )
-        number = len(self._processes)
         self._processes.append(process)
         listener = threading.Thread(target=_listen, args=(number, process, self._inbox), daemon=True)
         self._listeners.append(listener)

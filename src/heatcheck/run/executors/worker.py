@@ -26,7 +26,7 @@ def stop(*_: object) -> None:
 
 def main(inp: TextIO, out: TextIO) -> None:
     """Serve until the input ends."""
-    from heatcheck.probe.numerics import tune_allocator
+    from heatcheck.probe.tuning import tune_allocator
     from heatcheck.run.isolation import first_line
     from heatcheck.run.resources import Resources
     from heatcheck.run.scout import answer_samples
