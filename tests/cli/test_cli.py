@@ -26,6 +26,7 @@ from typer.testing import CliRunner, Result
 import heatcheck as hc
 from heatcheck.cli import app
 from heatcheck.cli.explain import Explanation, coloured, sheet
+from heatcheck.cli.formulas import plain
 from heatcheck.cli.options import study_of
 from heatcheck.core import catalogue
 from heatcheck.models.vision_shim import load_timm, load_transformers
@@ -593,6 +594,21 @@ def test_doctor_knows_a_users_own_methods(at_home: Path, tmp_path: Path) -> None
     )
     told = strict(heatcheck("doctor", MODEL, "--plugin", own, "--json").stdout)
     assert {"id": "my_noise", "applies": True, "reason": None} in told["methods"]
+
+
+@pytest.mark.parametrize("kind", ["methods", "metrics", "fills"])
+def test_formulas_on_cards_are_plain_characters(kind: str) -> None:
+    found = [
+        plain(f"{entry.summary} {entry.explanation} {entry.record()['meanings']}")
+        for entry in catalogue.entries(kind[:-1]).values()
+    ]
+    assert not [text for text in found if re.search(r"\\[a-zA-Z]+|[${}]\w", re.sub(r"\{'.*|\{ m'", "", text))]
+
+
+def test_a_formula_reads_as_in_the_paper() -> None:
+    assert plain(r"$A = \frac{1}{N p} \sum_n p_t\big(x \odot M_n\big)\, M_n$") == "A = 1/(N p) Σₙ pₜ(x ⊙ Mₙ) Mₙ"
+    assert plain(r"$\max_k \|A\|_\infty^2 \le \mathbb E[\Delta^2]$ is $x^{(k)}$") == "maxₖ ‖A‖_∞² ≤ 𝔼[Δ²] is x^(k)"
+    assert plain("costs 5 $ and more") == "costs 5 $ and more"
 
 
 def test_a_listed_component_declares_itself() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from heatcheck.cli.console import console
 from heatcheck.cli.costs import in_full, written
+from heatcheck.cli.formulas import plain
 from heatcheck.core import catalogue
 from heatcheck.core.plugins import plugin_module
 from heatcheck.core.spec import Spec, write
@@ -27,7 +28,7 @@ def card(what: str, row: Mapping[str, Any], plugins: Sequence[str] = ()) -> None
     option = _plugin_option(what, row["id"], plugins)
     for label, text in _LINES[what](row):
         text = f"{text}{option}" if text.startswith("heatcheck ") else text
-        made.add_row(Text(label, style="dim"), Text(text))
+        made.add_row(Text(label, style="dim"), Text(plain(text)))
     screen = console()
     with screen.capture() as held:
         screen.print(Text(row.get("form", row["id"]), style="bold"))
