@@ -92,7 +92,7 @@ def test_a_rim_is_never_deleted_and_gets_nothing(lab, spec, fill):
     got = component(probe, samples).values
     game = Game(probe, samples, probe.units("grid(3)", samples), fill, "logit")
     whole, _ = game.ends()
-    (nothing,) = torch.stack(game.play([1, 1], lambda i, which: torch.zeros(1, 9, dtype=torch.bool))).T
+    (nothing,) = torch.stack(game.play([1, 1], lambda rows, which: torch.zeros(len(rows), 9, dtype=torch.bool))).T
     torch.testing.assert_close(got.sum((1, 2)), whole - nothing, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(game.ends()[1], nothing, rtol=0, atol=1e-12)
     assert (got[:, 6:] == 0).all() and (got[:, :, 6:] == 0).all()
@@ -103,7 +103,7 @@ def test_answers_come_back_to_whom_they_belong(lab):
     model, samples = lab.wrap(lab.network()), lab.batch(lab.pictures(3))
     sets = all_sets(4)
     game = Game(probe_for(model, forward=4), samples, model.domain.units("grid(2)", samples.x), "zero", "logit")
-    heard = game.play([5, 0, 16], lambda i, which: sets[which])
+    heard = game.play([5, 0, 16], lambda rows, which: sets[which])
     assert [len(y) for y in heard] == [5, 0, 16]
     for i, y in enumerate(heard):
         for z, got in zip(sets, y, strict=False):

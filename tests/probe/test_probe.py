@@ -71,14 +71,14 @@ MUTANTS = (
     ),
     (
         "probe/deletions.py",
-        'h.update(f"{own}|{int(batch.target[row])}|".encode())',
+        'h.update(f"{own}|{batch.targets[row]}|".encode())',
         'h.update(f"{own}|".encode())',
         "test_answers_belong_to_a_target",
     ),
     (
         "probe/deletions.py",
-        "if key not in memo and key not in waiting:",
-        "if key not in waiting:",
+        "filler.random else None]).encode()\n        known = self._known_about(batch)",
+        "filler.random else None]).encode()\n        known = Known({})",
         "test_stored_answers_save_the_passes",
     ),
     (

@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     (
         "run/chunk.py",
-        "first.answers = {k: v for k, v in self.probe.memo.items() if k not in self.saved_answers}",
+        "first.answers = {k: v for k, v in self.probe.answered().items() if k not in self.saved_answers}",
         "first.answers = {}",
         "test_a_method_added_later_asks_no_shared_question_again",
     ),

@@ -215,9 +215,14 @@ def _domains() -> list[dict[str, Any]]:
 
 @cache
 def units() -> dict[str, dict[str, Any]]:
-    """What can be deleted together, by id: how it is written, on which modalities, and what it is."""
+    """What can be deleted together, by id: how it is written, on which modalities, what it is, and if it needs the CPU."""
     return {
-        id: {"form": form, "on": (domain["MODALITY"],), "summary": summary}
+        id: {
+            "form": form,
+            "on": (domain["MODALITY"],),
+            "summary": summary,
+            "host": id in domain.get("HOST_UNITS", ()),
+        }
         for domain in _domains()
         for id, (form, summary) in domain.get("UNITS", {}).items()
     }

@@ -4,12 +4,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+
+from heatcheck.core.devices import CPU, indices, moved
 
 OK = "ok"
 
@@ -87,20 +90,27 @@ class Inputs:
             {k: v[rows] if isinstance(rows, slice) else v.index_select(0, rows) for k, v in self.tensors.items()}
         )
 
-    def view_of(self, rows: Int[Tensor, " n"]) -> "Inputs":
-        """The given rows, to be read only: where all are one row, it is not copied."""
-        first = int(rows[0])
-        if bool((rows != first).any()):
+    def view_of(self, rows: Int[Tensor, " n"], *, one: bool) -> "Inputs":
+        """The given rows, to be read only; where they are all `one` row, it is copied once."""
+        if not one:
             return self.take(rows)
-        return Inputs({k: v[first : first + 1].expand(len(rows), *v.shape[1:]) for k, v in self.tensors.items()})
+        first = self.take(rows[:1])
+        return Inputs({k: v.expand(len(rows), *v.shape[1:]) for k, v in first.tensors.items()})
 
     def replace(self, **tensors: Tensor) -> "Inputs":
         """The same inputs with some tensors exchanged or added."""
         return Inputs({**self.tensors, **tensors})
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return next(iter(self.tensors.values())).device
+
     def to(self, device: torch.device) -> "Inputs":
-        """The same inputs on a device."""
-        return Inputs({k: v.to(device) for k, v in self.tensors.items()})
+        """The same inputs on a device; these themselves where they are there already."""
+        if self.device == device:
+            return self
+        return Inputs(dict(zip(self.tensors, moved(device, *self.tensors.values()), strict=True)))
 
     def shape_key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Shapes without the batch axis. Samples with equal keys can share a batch."""
@@ -122,15 +132,17 @@ class Streams:
 
     seed: int
     digests: tuple[str, ...]
+    device: torch.device = CPU
+    """Where draws are moved to; they are made on the CPU, so that they are the same on every device."""
 
     def generator(self, row: int, purpose: str) -> torch.Generator:
-        """A fresh generator for one sample and purpose; the same every time it is asked for."""
+        """A fresh generator for one sample and purpose, on the CPU; the same every time it is asked for."""
         raw = hashlib.sha256(f"{self.seed}|{self.digests[row]}|{purpose}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(raw[:8], "little") >> 1)
 
     def draw(self, purpose: str, make: Callable[[torch.Generator], Tensor]) -> Shaped[Tensor, "b ..."]:
         """One draw per sample, stacked."""
-        return torch.stack([make(self.generator(i, purpose)) for i in range(len(self.digests))])
+        return torch.stack([make(self.generator(i, purpose)) for i in range(len(self.digests))]).to(self.device)
 
     def derive(self, *names: str) -> "Streams":
         """Streams with other draws for the same samples: one name for all of them, or one for each."""
@@ -143,7 +155,7 @@ class Streams:
 
     def take(self, rows: Iterable[int]) -> "Streams":
         """The streams of some samples."""
-        return Streams(self.seed, tuple(self.digests[i] for i in rows))
+        return replace(self, digests=tuple(self.digests[i] for i in rows))
 
 
 @dataclass(frozen=True)
@@ -161,10 +173,42 @@ class Batch:
     def __len__(self) -> int:
         return len(self.target)
 
-    def take(self, rows: Sequence[int]) -> "Batch":
-        """Some of the samples."""
-        index = torch.tensor(list(rows), dtype=torch.long)
-        return replace(
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are; draws are moved there."""
+        return self.x.device
+
+    @cached_property
+    def targets(self) -> tuple[int, ...]:
+        """The classes to explain, for whoever decides by them; read once."""
+        return tuple(self.target.tolist())
+
+    def to(self, device: torch.device, x: Inputs | None = None) -> "Batch":
+        """The same samples on a device; this batch itself where it is there already. References stay where they are.
+
+        Args:
+            device: where to.
+            x: the inputs, where they have been moved already.
+        """
+        if self.device == device:
+            return self
+        own = {} if x else self.x.tensors
+        target, label, *tensors = moved(device, self.target, self.label, *own.values())
+        there = x or Inputs(dict(zip(own, tensors, strict=True)))
+        other = replace(self, x=there, target=target, label=label, streams=replace(self.streams, device=device))
+        other.__dict__["targets"] = self.targets
+        return other
+
+    def take(self, rows: Sequence[int], index: Int[Tensor, " n"] | None = None) -> "Batch":
+        """Some of the samples.
+
+        Args:
+            rows: their numbers.
+            index: the same numbers as a tensor, where there is one on the device already.
+        """
+        if index is None:
+            index = indices(rows, self.device)
+        some = replace(
             self,
             x=self.x.take(index),
             target=self.target[index],
@@ -172,10 +216,16 @@ class Batch:
             streams=self.streams.take(rows),
             references=tuple(self.references[i] for i in rows) if self.references else (),
         )
+        if "targets" in self.__dict__:
+            some.__dict__["targets"] = tuple(self.targets[i] for i in rows)
+        return some
 
     def with_inputs(self, x: Inputs) -> "Batch":
         """The same samples with other inputs (noise added, parts deleted)."""
-        return replace(self, x=x, altered=True)
+        other = replace(self, x=x, altered=True)
+        if "targets" in self.__dict__:
+            other.__dict__["targets"] = self.targets
+        return other
 
 
 @dataclass(frozen=True)
@@ -208,9 +258,18 @@ class Attribution:
         if not self.status:
             object.__setattr__(self, "status", (OK,) * len(self.values))
 
+    def to(self, device: torch.device) -> "Attribution":
+        """The same maps on a device; these themselves where they are there already."""
+        if self.values.device == device:
+            return self
+        if self.target is None:
+            return replace(self, values=self.values.to(device))
+        values, target = moved(device, self.values, self.target)
+        return replace(self, values=values, target=target)
+
     def take(self, rows: Sequence[int]) -> "Attribution":
         """The maps of some samples."""
-        index = torch.tensor(list(rows), dtype=torch.long)
+        index = indices(rows, self.values.device)
         return replace(
             self,
             values=self.values[index],
@@ -243,6 +302,15 @@ class Scores:
             )
             object.__setattr__(self, "status", status)
 
+    def to(self, device: torch.device) -> "Scores":
+        """The same scores on a device; scores and curves are moved together."""
+        if self.value.device == device:
+            return self
+        if self.curve is None:
+            return replace(self, value=self.value.to(device))
+        value, curve = moved(device, self.value, self.curve)
+        return replace(self, value=value, curve=curve)
+
 
 def finite_status(maps: Float[Tensor, "b ..."]) -> tuple[str, ...]:
     """Per map, `ok`, or which values it has that are no numbers.
@@ -251,7 +319,7 @@ def finite_status(maps: Float[Tensor, "b ..."]) -> tuple[str, ...]:
     ('ok', 'failed: the map has NaN values', 'failed: the map has infinite values')
     """
     rows = maps.flatten(1)
-    problems = zip(rows.isnan().any(1).tolist(), rows.isinf().any(1).tolist(), strict=True)
+    problems = torch.stack([rows.isnan().any(1), rows.isinf().any(1)], 1).tolist()
     return tuple(
         "failed: the map has NaN values" if nan else "failed: the map has infinite values" if infinite else OK
         for nan, infinite in problems

@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from heatcheck.core import catalogue
+from heatcheck.core.devices import moved
 from heatcheck.core.types import HeatcheckError, Inputs, Modality, NotApplicable
 
 ROLES = {
@@ -54,15 +56,27 @@ class Units:
     count: Int[Tensor, " b"]
     width: int
 
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """How many units each sample has, for whoever decides by it; read once."""
+        return tuple(self.count.tolist())
+
+    @cached_property
+    def are_sites(self) -> bool:
+        """Whether every unit is the site of its own number, so that maps need no summing."""
+        if self.index.shape[1] != self.width:
+            return False
+        return bool((self.index == torch.arange(self.width, device=self.index.device)).all())
+
     @property
     def valid(self) -> Bool[Tensor, "b u"]:
         """Which places of the unit axis are units of the sample."""
-        return torch.arange(self.width) < self.count[:, None]
+        return torch.arange(self.width, device=self.count.device) < self.count[:, None]
 
     @property
     def area(self) -> Float[Tensor, "b u"]:
         """Sites per unit; zero where there is no unit."""
-        ones = torch.ones(self.index.shape, dtype=torch.float64)
+        ones = torch.ones(self.index.shape, dtype=torch.float64, device=self.index.device)
         return self._gather_sum(ones)
 
     def sum(self, site_map: Float[Tensor, "... b s"]) -> Float[Tensor, "... b u"]:
@@ -83,9 +97,14 @@ class Units:
 
     def spread(self, values: Shaped[Tensor, "... b u"], outside: float | int = 0.0) -> Shaped[Tensor, "... b s"]:
         """Give every site the value of its unit, and `outside` to sites of none."""
-        pad = torch.full((*values.shape[:-1], 1), outside, dtype=values.dtype)
+        pad = torch.full((*values.shape[:-1], 1), outside, dtype=values.dtype, device=values.device)
         padded = torch.cat([values, pad], -1)
         return padded.gather(-1, self.slot.expand(*values.shape[:-1], -1))
+
+    def to(self, device: torch.device) -> "Units":
+        """The same units on a device."""
+        index, count = moved(device, self.index, self.count)
+        return Units(self.name, index, count, self.width)
 
     def take(self, rows: Int[Tensor, " n"]) -> "Units":
         """The units of some samples; rows may repeat."""
@@ -109,7 +128,7 @@ class Windows:
     def keep(self, rows: Int[Tensor, " n"], which: Int[Tensor, " n"]) -> Bool[Tensor, "n s"]:
         """Masks that are false inside the window `which[i]` of sample `rows[i]`."""
         top, bottom, left, right = self.box[rows, which].unbind(-1)
-        y, x = torch.arange(self.shape[0]), torch.arange(self.shape[1])
+        y, x = (torch.arange(side, device=self.box.device) for side in self.shape)
         in_y = (y >= top[:, None]) & (y < bottom[:, None])
         in_x = (x >= left[:, None]) & (x < right[:, None])
         return ~(in_y[:, :, None] & in_x[:, None, :]).flatten(1)
@@ -192,9 +211,12 @@ class Domain(ABC):
         return flat.amax(1) - flat.amin(1)
 
     def leaf_noise(self, x: Inputs, draw: Callable[[int, Sequence[int]], Tensor]) -> Float[Tensor, "b ..."]:
-        """Random values in the shape of the leaf, drawn by `draw(row, shape)`; padding gets zeros and costs no draw."""
+        """Random values in the shape of the leaf, drawn by `draw(row, shape)`; padding gets zeros and costs no draw.
+
+        Draws are made on the CPU; all of them are moved to the inputs at once.
+        """
         shape = self.leaf(x).shape[1:]
-        return torch.stack([draw(row, shape) for row in range(len(x))])
+        return torch.stack([draw(row, shape) for row in range(len(x))]).to(x.device)
 
     def coarse_shape(self, x: Inputs, side: int) -> tuple[int, int]:
         """Rows and columns of a map with `side` cells per side; at most one for each site."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from heatcheck.core.devices import CPU, constants
 from heatcheck.core.extras import require
 from heatcheck.core.types import HeatcheckError, Inputs, Modality, NotApplicable
 from heatcheck.domain.base import Domain, Windows, reduce_over
@@ -22,8 +23,8 @@ UNITS = {
     "quickshift": ("quickshift", "Quickshift superpixels."),
 }
 """What can be deleted together, by id: how it is written, and what it is."""
-SUPERPIXELS = ("slic", "quickshift")
-"""Units that scikit-image computes."""
+HOST_UNITS = ("slic", "quickshift")
+"""Superpixels, which scikit-image computes on the CPU alone: from another device each batch goes there and back once."""
 UNIT_ROLES = {"site": "pixel", "cell": "grid(4)", "patch": "grid(8)", "segment": "slic(50)", "region": "slic(100)"}
 
 
@@ -63,7 +64,7 @@ class ImageDomain(Domain):
 
     def deletable(self, x: Inputs) -> Bool[Tensor, "b s"]:
         h, w = self.shape(x)
-        return torch.ones(1, 1, dtype=torch.bool).expand(len(x), h * w)
+        return torch.ones(1, 1, dtype=torch.bool, device=x.device).expand(len(x), h * w)
 
     def fixed(self, x: Inputs) -> None:
         return None
@@ -75,8 +76,8 @@ class ImageDomain(Domain):
                 "this fill is defined in pixel space, but the model's normalisation is not known: "
                 "pass preprocess=hc.Preprocess(mean=…, std=…)"
             )
-        pixels = x["pixels"]
-        mean, std = (torch.tensor(v, dtype=pixels.dtype)[None, :, None, None] for v in (self.mean, self.std))
+        dtype = x["pixels"].dtype
+        mean, std = (constants(v, dtype, x.device)[None, :, None, None] for v in (self.mean, self.std))
         return (colour - mean) / std
 
     def bounds(self, x: Inputs) -> tuple[Float[Tensor, "1 c 1 1"], Float[Tensor, "1 c 1 1"]]:
@@ -112,23 +113,23 @@ class ImageDomain(Domain):
 
     def check_units(self, name: str) -> None:
         super().check_units(name)
-        if name.partition("(")[0] in SUPERPIXELS:
+        if name.partition("(")[0] in HOST_UNITS:
             require(f"units={name}", "skimage")
 
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         h, w = self.shape(x)
         if kind == "pixel":
-            return torch.arange(h * w).expand(len(x), -1), h * w
+            return torch.arange(h * w, device=x.device).expand(len(x), -1), h * w
         if kind == "grid":
             side = n or 4
             if side > min(h, w):
                 raise HeatcheckError(f"units=grid({side}) has more cells per side than a {h}×{w} picture has pixels")
-            cell = grid_cells(h, w, side)
+            cell = grid_cells(h, w, side, x.device)
             return cell.flatten().expand(len(x), -1), side * side
-        if kind in SUPERPIXELS:
+        if kind in HOST_UNITS:
             labels = [superpixels(kind, n or 50, rgb) for rgb in self.to_rgb(x)]
             index = torch.stack(labels).flatten(1)
-            return index, int(index.max()) + 1
+            return index.to(x.device), int(index.max()) + 1
         raise self.unknown_units(kind)
 
     def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
@@ -144,14 +145,13 @@ class ImageDomain(Domain):
         h, w = self.shape(x)
         short = min(h, w)
         stride = max(1, round(short / 28))
-        boxes = [
-            (top, top + side, left, left + side)
-            for side in (max(1, round(short * k / 7)) for k in (1, 2, 4))
-            for top in range(0, h - side + 1, stride)
-            for left in range(0, w - side + 1, stride)
-        ]
-        box = torch.tensor(boxes).expand(len(x), -1, -1)
-        return Windows(box, torch.ones(box.shape[:2], dtype=torch.bool), (h, w))
+        boxes = []
+        for side in (max(1, round(short * k / 7)) for k in (1, 2, 4)):
+            starts = [torch.arange(0, edge - side + 1, stride, device=x.device) for edge in (h, w)]
+            top, left = (start.flatten() for start in torch.meshgrid(*starts, indexing="ij"))
+            boxes.append(torch.stack([top, top + side, left, left + side], 1))
+        box = torch.cat(boxes).expand(len(x), -1, -1)
+        return Windows(box, torch.ones(box.shape[:2], dtype=torch.bool, device=x.device), (h, w))
 
     def dilate(self, masks: Bool[Tensor, "n s"], x: Inputs, size: int) -> Bool[Tensor, "n s"]:
         """Masks after a maximum over `size` × `size` pixels; `size` is odd."""
@@ -174,7 +174,8 @@ class ImageDomain(Domain):
     def edges(self, x: Inputs) -> Float[Tensor, "b s"]:
         """Sobel gradient magnitude of the mean channel."""
         grey = x["pixels"].mean(1, keepdim=True)
-        sobel = torch.tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]], dtype=grey.dtype) / 4
+        weights = (1.0, 0.0, -1.0, 2.0, 0.0, -2.0, 1.0, 0.0, -1.0)
+        sobel = constants(weights, grey.dtype, grey.device).reshape(3, 3) / 4
         kernel = torch.stack([sobel, sobel.T])[:, None]
         slopes = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), kernel)
         return slopes.square().sum(1).sqrt().flatten(1)
@@ -183,15 +184,15 @@ class ImageDomain(Domain):
 def enlarged(values: Float[Tensor, "b h w"], n: int) -> Float[Tensor, "b n w"]:
     """Rows interpolated to `n` as `F.interpolate` does, but exactly: between equal values it gives that value."""
     h = values.shape[1]
-    at = ((torch.arange(n, dtype=torch.float64) + 0.5) * h / n - 0.5).clamp_min(0)
+    at = ((torch.arange(n, dtype=torch.float64, device=values.device) + 0.5) * h / n - 0.5).clamp_min(0)
     above = at.long()
     below = (above + 1).clamp_max(h - 1)
     return torch.lerp(values[:, above], values[:, below], (at - above).to(values.dtype)[:, None])
 
 
-def grid_cells(h: int, w: int, side: int) -> Int[Tensor, "h w"]:
+def grid_cells(h: int, w: int, side: int, device: torch.device = CPU) -> Int[Tensor, "h w"]:
     """The cell of each pixel; cells are ⌊h/side⌋ × ⌊w/side⌋, and what is left over belongs to none (-1)."""
-    y, x = torch.arange(h) // (h // side), torch.arange(w) // (w // side)
+    y, x = torch.arange(h, device=device) // (h // side), torch.arange(w, device=device) // (w // side)
     cell = y[:, None] * side + x[None, :]
     return torch.where((y[:, None] < side) & (x[None, :] < side), cell, -1)
 

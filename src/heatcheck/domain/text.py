@@ -82,7 +82,7 @@ class TextDomain(Domain):
         found = []
         for row, (first, last) in enumerate(self._ends(x)):
             found.append(F.pad(draw(row, (last - first, size)), (0, 0, first, tokens - last)))
-        return torch.stack(found)
+        return torch.stack(found).to(x.device)
 
     def coarse_shape(self, x: Inputs, side: int) -> tuple[int, int]:
         """One row of cells, however many tokens there are: their number must not depend on padding."""
@@ -101,8 +101,8 @@ class TextDomain(Domain):
 
     def _ends(self, x: Inputs) -> list[tuple[int, int]]:
         """The first token of each text that the model reads, and the place behind the last."""
-        places = [seen.nonzero()[:, 0].tolist() for seen in self.seen(x)]
-        return [(own[0], own[-1] + 1) if own else (0, len(x["ids"][0])) for own in places]
+        places = [[i for i, on in enumerate(seen) if on] for seen in self.seen(x).tolist()]
+        return [(own[0], own[-1] + 1) if own else (0, x["ids"].shape[1]) for own in places]
 
     def token_id(self, name: str) -> int:
         """The id of the `pad`, `mask` or `unk` token."""
@@ -118,7 +118,9 @@ class TextDomain(Domain):
         if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
             raise HeatcheckError("expected texts as strings, token ids [b, t], or a tokenizer's output with input_ids")
         attention = given.get("attention_mask", torch.ones_like(ids)).long()
-        special = (attention == 0) | torch.isin(ids, torch.tensor(sorted(self.specials), dtype=ids.dtype))
+        special = (attention == 0) | torch.isin(
+            ids, torch.tensor(sorted(self.specials), dtype=ids.dtype, device=ids.device)
+        )
         word = torch.where(special, -1, (~special).long().cumsum(1) - 1)
         sentence = torch.where(special, -1, 0)
         return Inputs({"ids": ids, "attention": attention, "special": special, "word": word, "sentence": sentence})
@@ -131,7 +133,8 @@ class TextDomain(Domain):
         return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
 
     def spelled(self, x: Inputs) -> list[tuple[str, ...]]:
-        seen = [ids[on > 0].tolist() for ids, on in zip(x["ids"], x["attention"], strict=True)]
+        every = zip(x["ids"].tolist(), self.seen(x).tolist(), strict=True)
+        seen = [[token for token, on in zip(*own, strict=True) if on] for own in every]
         return [tuple(self.spell(ids) if self.spell else map(str, ids)) for ids in seen]
 
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
@@ -163,7 +166,7 @@ class TextDomain(Domain):
         before = F.pad(free.long().cumsum(1), (1, 0))
         boxes, valid = [], []
         for length in range(1, min(5, tokens) + 1):
-            left = torch.arange(tokens - length + 1)
+            left = torch.arange(tokens - length + 1, device=x.device)
             right = left + length
             boxes.append(torch.stack([torch.zeros_like(left), torch.ones_like(left), left, right], -1))
             valid.append(before[:, right] - before[:, left] == length)

@@ -13,7 +13,7 @@ from heatcheck.fills.base import fill
 from heatcheck.fills.imputation import Imputation, planes
 
 
-@fill("biharmonic", on=("image",))
+@fill("biharmonic", on=("image",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Biharmonic(Imputation):
     r"""The smoothest surface that continues both the colours around a hole and their slopes.

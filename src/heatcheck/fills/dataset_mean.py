@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from heatcheck.core.devices import constants
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
@@ -40,5 +41,5 @@ class DatasetMean(Fill):
         if leaf.shape[1] != 3:
             raise NotApplicable(f"{self.id} is a colour of three channels, and these pictures have {leaf.shape[1]}")
         low, high = (bound.double() for bound in domain.bounds(batch.x))
-        colour = torch.tensor([self.red, self.green, self.blue], dtype=torch.float64)[None, :, None, None]
+        colour = constants((self.red, self.green, self.blue), torch.float64, batch.device)[None, :, None, None]
         return domain.with_leaf(batch.x, (low + colour * (high - low)).to(leaf.dtype).expand_as(leaf))

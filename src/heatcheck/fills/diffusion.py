@@ -20,7 +20,7 @@ _KINDS = ("*.json", "*.txt", "*.safetensors")
 _INDEX = "model_index.json"
 
 
-@fill("diffusion", on=("image",), needs=("weights",))
+@fill("diffusion", on=("image",), needs=("weights",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Diffusion(Painter):
     """What a text-guided diffusion model paints into the hole; `inpainting` gives it a class to paint.

@@ -12,11 +12,11 @@ from torch import Tensor
 from heatcheck.core.types import Batch, HeatcheckError, Inputs
 from heatcheck.domain.base import Domain
 from heatcheck.domain.image import ImageDomain
-from heatcheck.fills.base import Fill
+from heatcheck.fills.base import HostFill
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Imputation(Fill):
+class Imputation(HostFill):
     """A hole painted from the pixels around it; where nothing is kept, each channel's mean."""
 
     @abstractmethod
@@ -27,7 +27,7 @@ class Imputation(Fill):
         leaf = domain.leaf(batch.x).detach()
         return domain.with_leaf(batch.x, leaf.mean((2, 3), keepdim=True).expand_as(leaf))  # type: ignore[no-any-return]
 
-    def erase(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
+    def erase_here(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
         if keep.dtype != torch.bool:
             raise HeatcheckError(f"fill='{self.id}' cannot delete a part of a pixel; use zero or blur with soft masks")
         pixels, nothing = domain.leaf(x).detach(), domain.leaf(full)

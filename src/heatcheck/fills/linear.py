@@ -22,7 +22,7 @@ BESIDE, ACROSS = 1 / 6, 1 / 12
 """The weights of a pixel's four direct neighbours and of its four diagonal ones."""
 
 
-@fill("linear", on=("image",))
+@fill("linear", on=("image",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Linear(Imputation):
     r"""Each deleted pixel is the weighted mean of its eight neighbours, deleted ones included, plus a little noise.

@@ -18,7 +18,7 @@ from heatcheck.fills.painting import Painter
 FILE, PLACE = "migan_pipeline_v2.onnx", "HEATCHECK_MIGAN"
 
 
-@fill("migan", on=("image",), needs=("weights",))
+@fill("migan", on=("image",), needs=("weights",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MiGan(Painter):
     """What a small generative network paints into the hole, from what is left around it.

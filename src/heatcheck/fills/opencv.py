@@ -56,7 +56,7 @@ class OpenCV(Imputation):
         return np.concatenate([p.reshape(*hole.shape, -1) for p in painted], axis=2)
 
 
-@fill("telea", on=("image",))
+@fill("telea", on=("image",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Telea(OpenCV):
     """A hole painted inwards from its rim, each pixel from the known ones around it along their gradients.
@@ -71,7 +71,7 @@ class Telea(OpenCV):
     flag: ClassVar[str] = "INPAINT_TELEA"
 
 
-@fill("navier_stokes", on=("image",))
+@fill("navier_stokes", on=("image",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NavierStokes(OpenCV):
     """A hole painted inwards from its rim, continuing the lines of equal brightness that meet it.

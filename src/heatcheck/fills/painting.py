@@ -23,7 +23,7 @@ from heatcheck.core.files import sha256_of, write_atomically
 from heatcheck.core.identity import canonical
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Domain
-from heatcheck.fills.base import Fill
+from heatcheck.fills.base import HostFill
 
 LIMIT = "HEATCHECK_PAINTINGS"
 """Environment variable: megabytes of painted pixels that may lie in the cache folder; 0 for none."""
@@ -118,7 +118,7 @@ def _sweep(folder: Path, limit: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Painter(Fill):
+class Painter(HostFill):
     """A network that paints what a hole may have held, from bytes, as if the hole's content had never been seen."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Painter(Fill):
     def full(self, domain: Any, batch: Batch) -> Inputs:
         return self.erase(domain, batch.x, torch.zeros_like(domain.deletable(batch.x)), batch.x)
 
-    def erase(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
+    def erase_here(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
         if keep.dtype != torch.bool:
             raise HeatcheckError(f"fill='{self.id}' cannot delete a part of a pixel; use zero or blur with soft masks")
         low, high = (bound.double() for bound in domain.bounds(x))

@@ -7,7 +7,7 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
 
 
-@fill("superpixel_mean", on=("image",))
+@fill("superpixel_mean", on=("image",), host=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SuperpixelMean(Fill):
     """Each pixel takes the mean colour of the segment that it lies in; each picture has segments of its own.

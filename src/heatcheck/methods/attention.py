@@ -50,7 +50,7 @@ class AttentionMethod(Method):
         """The value of each token of each question, prefix tokens included."""
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
-        maps = self.stream(probe, batch, torch.arange(len(batch)), batch.x.take, self.tokens)
+        maps = self.stream(probe, batch, probe.rows(len(batch)), batch.x.take, self.tokens)
         return without_special(probe, batch.x, torch.cat([m for _, m in maps]))
 
     def stream(
@@ -192,10 +192,11 @@ class Rollout(LayeredAttention):
 
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n t"]:
         blocks = self.blocks(seen)
-        identity = torch.eye(blocks[0].weights.shape[-1], dtype=blocks[0].weights.dtype)
+        first = blocks[0].weights
+        identity = torch.eye(first.shape[-1], dtype=first.dtype, device=first.device)
         layers = [b.weights.detach().mean(1) + identity for b in blocks[self.start :]]
         layers = [a / a.sum(-1, keepdim=True) for a in layers]
-        anything = torch.arange(1, seen.logits.shape[1] + 1, dtype=seen.logits.dtype)
+        anything = torch.arange(1, seen.logits.shape[1] + 1, dtype=seen.logits.dtype, device=first.device)
         (slope,) = torch.autograd.grad((seen.logits * anything).sum(), blocks[-1].weights)
         return carried(class_rows(slope)[:, None], layers, residual=False)[:, 0]
 

@@ -57,7 +57,7 @@ class BagNetEvidence(Method):
         return (1 if self.fast else _SHIFTS), 0
 
     def _between_centres(self, probe: Probe, batch: Batch, network: BagNet) -> Float[Tensor, "b h w"]:
-        rows = torch.arange(len(batch))
+        rows = probe.rows(len(batch))
         seen = torch.cat(
             [maps for _, maps in probe.read_network(rows, batch.x.take, self._reader(batch, rows, network))]
         )
@@ -76,10 +76,10 @@ class BagNetEvidence(Method):
         before = network.patch // 2
         rest = STRIDE - 1 - before
         padded = F.pad(pixels, (before, broad + rest - width, before, tall + rest - height))
-        rows = repeat_rows(len(batch), _SHIFTS)
+        rows = repeat_rows(len(batch), _SHIFTS, probe.device)
 
         def make(index: Tensor) -> Inputs:
-            places = [(int(i) // _SHIFTS, *divmod(int(i) % _SHIFTS, STRIDE)) for i in index]
+            places = [(i // _SHIFTS, *divmod(i % _SHIFTS, STRIDE)) for i in index.tolist()]
             shifted = [padded[row, :, top : top + tall, left : left + broad] for row, top, left in places]
             return batch.x.take(rows[index]).replace(pixels=torch.stack(shifted))
 

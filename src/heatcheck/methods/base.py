@@ -1,7 +1,7 @@
 """The base class of attribution methods, the `@method` decorator, and helpers that several methods use."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar, TypeVar, final
@@ -177,8 +177,9 @@ class Method(Component, ABC):
     def __call__(self, probe: Probe, batch: Batch) -> Attribution:
         """Explain a batch: one map per sample, or the reason why there is none."""
         component = self.resolved_on(probe.domain, number=probe.model.gives_number)
+        batch = probe.placed(batch)
         values, reasons = probe.shared(
-            f"{component.cache_key} {batch.target.tolist()}", batch, lambda: component.reduced(probe, batch)
+            f"{component.cache_key} {list(batch.targets)}", batch, lambda: component.reduced(probe, batch)
         )
         if component.post == "abs":
             values = values.abs()
@@ -240,9 +241,27 @@ def share_left(raw: Float[Tensor, "b ..."], maps: Float[Tensor, "b ..."]) -> Flo
     return torch.where((whole > 0) & torch.isfinite(whole), kept / whole, 1.0)
 
 
-def repeat_rows(n: int, times: int) -> Int[Tensor, " k"]:
+def repeat_rows(n: int, times: int, device: torch.device) -> Int[Tensor, " k"]:
     """`0 0 0 1 1 1 …`: the sample that each query belongs to, with `times` consecutive queries per sample."""
-    return torch.arange(n).repeat_interleave(times)
+    return torch.arange(n, device=device).repeat_interleave(times)
+
+
+def counted_rows(counts: Sequence[int], device: torch.device) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"]]:
+    """The sample of each query, with `counts[i]` consecutive queries for sample `i`; and its number among these.
+
+    >>> [found.tolist() for found in counted_rows((2, 0, 3), torch.device("cpu"))]
+    [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
+    """
+    rows = [torch.full((n,), i, device=device) for i, n in enumerate(counts)]
+    return torch.cat(rows), torch.cat([torch.arange(n, device=device) for n in counts])
+
+
+def stacked(parts: Sequence[Shaped[Tensor, "_ _"]], width: int, device: torch.device) -> Shaped[Tensor, "b k w"]:
+    """Tables of different sizes on the CPU, padded with zeros to one size and copied to a device together."""
+    whole = parts[0].new_zeros(len(parts), max(map(len, parts)), width)
+    for own, part in zip(whole, parts, strict=True):
+        own[: len(part), : part.shape[1]] = part
+    return whole.to(device)
 
 
 def spread_density(probe: Probe, batch: Batch, units: Units, values: Float[Tensor, "b u"]) -> Float[Tensor, "b ..."]:

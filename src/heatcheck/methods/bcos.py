@@ -45,7 +45,7 @@ class Bcos(Method):
             out.register_hook(weights.append)  # type: ignore[no-untyped-call]
 
         maps = []
-        rows = torch.arange(len(batch))
+        rows = probe.rows(len(batch))
         with explanation_mode(network), encoder.register_forward_hook(note):
             for index, _ in probe.gradients(batch, rows, batch.x.take, self.output):
                 maps.append((encoded.pop() * weights.pop())[: len(index)])

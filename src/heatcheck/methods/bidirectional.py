@@ -47,12 +47,12 @@ class Bidirectional(LayeredAttention):
         """At the input itself: the perception through all layers, the weight of each row, and the gradient per head."""
         layers, slope = self.perceived(seen, self.blocks(seen))
         n, _, tokens, _ = slope.shape
-        identity = torch.eye(tokens, dtype=slope.dtype).expand(n, -1, -1)
+        identity = torch.eye(tokens, dtype=slope.dtype, device=slope.device).expand(n, -1, -1)
         rows = class_rows(slope)[:, :, None].expand(-1, -1, tokens)
         return torch.cat([carried(identity, layers)[:, None], rows[:, None], slope], 1)
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
-        everyone = torch.arange(len(batch))
+        everyone = probe.rows(len(batch))
         parts = [self._part(probe, batch, own) for own in torch.split(everyone, probe.numerics.backward)]
         return without_special(probe, batch.x, torch.cat(parts))
 
@@ -63,8 +63,8 @@ class Bidirectional(LayeredAttention):
         perception, rows, slope = whole[:, 0, used], whole[:, 1, used], whole[:, 2:, used]
 
         leaf = probe.domain.leaf(batch.x).detach()
-        share = torch.linspace(0, 1, self.steps, dtype=torch.float64)[:-1]
-        which = repeat_rows(len(own), len(share))
+        share = torch.linspace(0, 1, self.steps, dtype=torch.float64, device=batch.device)[:-1]
+        which = repeat_rows(len(own), len(share), probe.device)
 
         def scaled(i: Int[Tensor, " n"]) -> Inputs:
             at = own[which[i]]
@@ -74,7 +74,7 @@ class Bidirectional(LayeredAttention):
         def reasoning(seen: Seen[AttentionTrace]) -> Tensor:
             return seen.gradients([self.blocks(seen)[-1].weights])[0][:, :, used]
 
-        total = torch.zeros(slope.shape, dtype=torch.float64)
+        total = torch.zeros(slope.shape, dtype=torch.float64, device=batch.device)
         for i, more in self.stream(probe, batch, own[which], scaled, reasoning):
             total.index_add_(0, which[i], more.double())
         feedback = (total + slope).relu() / self.steps

@@ -57,14 +57,14 @@ class BlurIG(Method):
         picture = domain.leaf(batch.x).detach()
         scale = picture.shape[-1] / 224
         width, step = self.sigma_max * scale / self.steps, self.grad_step * scale
-        rows = repeat_rows(len(batch), self.steps)
+        rows = repeat_rows(len(batch), self.steps, probe.device)
         lost: dict[str, Tensor] = {}
 
         def blur(i: Int[Tensor, " n"]) -> Inputs:
             now, lost["now"] = fading(picture[rows[i]], width * (i % self.steps).double(), step)
             return domain.with_leaf(batch.x.take(rows[i]), now)
 
-        total = torch.zeros(picture.shape, dtype=torch.float64)
+        total = torch.zeros(picture.shape, dtype=torch.float64, device=batch.device)
         for i, gradient in probe.gradients(batch, rows, blur, self.output):
             total.index_add_(0, rows[i], (gradient * lost["now"][: len(i)]).double())
         return total * (width / step)
@@ -95,8 +95,8 @@ def fading(
 def gaussians(side: int, sigma: Float[Tensor, " n"]) -> Float[Tensor, "n s s"]:
     """Convolution with a Gaussian whose taps sum to one, zero-padded, as one matrix per standard deviation."""
     reach = max(side, math.ceil(10 * float(sigma.max())))
-    distance = torch.arange(reach + 1, dtype=torch.float64)
+    distance = torch.arange(reach + 1, dtype=torch.float64, device=sigma.device)
     taps = torch.exp(-0.5 * (distance / sigma.double().clamp_min(1e-9)[:, None]) ** 2)
     taps = taps / (2 * taps.sum(1, keepdim=True) - 1)
-    place = torch.arange(side)
+    place = torch.arange(side, device=sigma.device)
     return taps[:, (place[:, None] - place).abs()]

@@ -48,12 +48,12 @@ class ScoreCam(Cam):
         maps = most_varied(probe.feature_maps(batch, self.layer), self.channels)
         n, channels = maps.shape[:2]
         erase = eraser(probe, batch, self.fill)
-        rows, size = repeat_rows(n, channels), probe.domain.shape(batch.x)
+        rows, size = repeat_rows(n, channels, probe.device), probe.domain.shape(batch.x)
 
         def seen(i: Int[Tensor, " m"]) -> Inputs:
             return erase(rows[i], self.masks(maps[rows[i], i % channels], size))
 
-        score = torch.zeros(n * channels, dtype=torch.float64)
+        score = torch.zeros(n * channels, dtype=torch.float64, device=batch.device)
         for i, answers in probe.answers(batch, rows, seen):
             score[i] = answers.read(self.output)
         weights = score.reshape(n, channels).softmax(-1).to(maps.dtype)[..., None, None]
@@ -99,9 +99,9 @@ class AblationCam(Cam):
         n, channels = maps.shape[:2]
 
         def ablate(there: Float[Tensor, "m c h w"], i: Int[Tensor, " m"]) -> None:
-            there[torch.arange(len(i)), i] = 0
+            there[torch.arange(len(i), device=i.device), i] = 0
 
-        without = torch.zeros(n, channels, dtype=torch.float64)
+        without = torch.zeros(n, channels, dtype=torch.float64, device=batch.device)
         for row, i, answers in probe.edited(batch, self.layer, channels, ablate):
             without[row, i] = answers.read(self.output)
         clean = probe.clean(batch).read(self.output)[:, None]

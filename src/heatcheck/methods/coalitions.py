@@ -10,18 +10,21 @@ from torch import Tensor
 
 from heatcheck.core.types import Batch, Inputs
 from heatcheck.domain.base import Units
-from heatcheck.methods.base import Method, eraser, is_random, repeat_rows, spread_density
+from heatcheck.methods.base import Method, counted_rows, eraser, is_random, repeat_rows, spread_density
 from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.deletions import Masks
 from heatcheck.probe.probe import Probe
 
-Kept = Callable[[int, Int[Tensor, " k"]], Bool[Tensor, "k u"]]
-"""Which units are present in some coalitions of sample `i`, given by their numbers."""
+Kept = Callable[[Int[Tensor, " k"], Int[Tensor, " k"]], Bool[Tensor, "k u"]]
+"""Which units are present in some coalitions, given by their samples and their numbers among these samples' own."""
 
 
 @dataclass(frozen=True)
 class Game:
     """The model's output as a function of the units that are present; absent units are deleted.
+
+    It is played where the model lives. Values come back to the CPU, which settles what each unit gets: least squares
+    without a unique solution are solved nowhere else.
 
     Args:
         probe: runs the model.
@@ -43,38 +46,33 @@ class Game:
 
     def play(self, counts: Sequence[int], kept: Kept) -> list[Float[Tensor, " k"]]:
         """The values of `counts[i]` coalitions of each sample. Masks are made for one call at a time."""
-        asked = torch.tensor(counts, dtype=torch.long)
-        rows = torch.arange(len(counts)).repeat_interleave(asked)
-        first = asked.cumsum(0) - asked
+        rows, which = counted_rows(counts, self.probe.device)
 
         def deleted(i: Int[Tensor, " n"]) -> Inputs:
             own = rows[i]
-            present = torch.zeros(len(i), self.units.width, dtype=torch.bool)
-            for row in sorted(set(own.tolist())):
-                mine = own == row
-                masks = kept(row, i[mine] - first[row])
-                present[mine, : masks.shape[1]] = masks
-            return self._erase(own, self.units.take(own).spread(present, outside=1))
+            return self._erase(own, self.units.take(own).spread(kept(own, which[i]), outside=1))
 
         outputs = [a.read(self.output) for _, a in self.probe.answers(self.batch, rows, deleted)]
-        return list(torch.split(torch.cat([torch.empty(0, dtype=torch.float64), *outputs]), list(counts)))
+        whole = torch.cat(outputs).cpu() if outputs else torch.empty(0, dtype=torch.float64)
+        return list(torch.split(whole, list(counts)))
 
     def ends(self) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """The values of all units and of none. With a fixed fill they are cached and shared between methods."""
         if is_random(self.fill):
-            whole, counts = self.probe.clean(self.batch).read(self.output), self.units.count.tolist()
+            whole = self.probe.clean(self.batch).read(self.output).cpu()
 
-            def none(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
-                return torch.zeros(len(which), counts[i], dtype=torch.bool)
+            def none(rows: Int[Tensor, " k"], _which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+                return torch.zeros(len(rows), self.units.width, dtype=torch.bool, device=rows.device)
 
-            outputs = self.play([min(n, 1) for n in counts], none)
+            outputs = self.play([min(n, 1) for n in self.units.counts], none)
             return whole, torch.stack([y[0] if len(y) else whole[i] for i, y in enumerate(outputs)])
 
         def keep(i: Int[Tensor, " k"]) -> Bool[Tensor, "k s"]:
             return (i % 2 == 0)[:, None] | (self.units.index[i // 2] < 0)
 
-        masks = Masks(repeat_rows(len(self.batch), 2), keep)
-        both = self.probe.deletions(self.batch, self.fill, masks).reshape(len(self.batch), 2).read(self.output)
+        masks = Masks(repeat_rows(len(self.batch), 2, self.probe.device), keep)
+        answers = self.probe.deletions(self.batch, self.fill, masks).reshape(len(self.batch), 2)
+        both = answers.read(self.output).cpu()
         return both[:, 0], both[:, 1]
 
 
@@ -92,7 +90,7 @@ class CoalitionMethod(Method):
 
     @abstractmethod
     def shares(self, game: Game, whole: Float[Tensor, " b"], nothing: Float[Tensor, " b"]) -> Float[Tensor, "b u"]:
-        """Each unit's share of `whole - nothing`."""
+        """Each unit's share of `whole - nothing`, on the CPU as these are."""
 
     @abstractmethod
     def questions(self, shape: Shape) -> int:
@@ -101,7 +99,7 @@ class CoalitionMethod(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         units = probe.units(self.units, batch)
         game = Game(probe, batch, units, self.fill, self.output)
-        return spread_density(probe, batch, units, self.shares(game, *game.ends()))
+        return spread_density(probe, batch, units, self.shares(game, *game.ends()).to(probe.device))
 
     def asks(self, shape: Shape) -> set[Ask]:
         if is_random(self.fill) or not shape.units(self.units):

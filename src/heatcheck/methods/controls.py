@@ -57,7 +57,7 @@ class Constant(Method):
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         rows, columns = probe.domain.shape(batch.x)
-        return probe.domain.as_map(torch.ones(len(batch), rows * columns), batch.x)
+        return probe.domain.as_map(torch.ones(len(batch), rows * columns, device=batch.device), batch.x)
 
 
 @method("sobel", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
@@ -95,7 +95,9 @@ class Center(Method):
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         rows, columns = probe.domain.shape(batch.x)
-        place = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
+        place = torch.cartesian_prod(
+            torch.arange(rows, device=batch.device), torch.arange(columns, device=batch.device)
+        ).double()
         free = probe.domain.deletable(batch.x)[..., None]
         first = torch.where(free, place, torch.inf).amin(1, keepdim=True)
         last = torch.where(free, place, -torch.inf).amax(1, keepdim=True)

@@ -42,7 +42,7 @@ class DeepLift(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         domain = probe.domain
         nothing = torch.zeros_like(domain.deletable(batch.x))
-        start = domain.leaf(eraser(probe, batch, self.baseline)(torch.arange(len(batch)), nothing)).detach()
+        start = domain.leaf(eraser(probe, batch, self.baseline)(probe.rows(len(batch)), nothing)).detach()
         leaf = domain.leaf(batch.x).detach()
 
         def with_baselines(i: Int[Tensor, " n"]) -> Inputs:
@@ -56,7 +56,7 @@ class DeepLift(Method):
             require_sum(shares.flatten(1), value[:n].detach(), value[n:].detach(), probe.model.name)
             return shares
 
-        rows = torch.arange(len(batch))
+        rows = probe.rows(len(batch))
         found = probe.run_with_rules(batch, rows, with_baselines, Rescale, read, self.output, forwards=2)
         return torch.cat([shares for _, shares in found])
 

@@ -61,7 +61,7 @@ class FullGrad(Method):
             ]
             return torch.stack(shown, -1).sum(-1)
 
-        rows = torch.arange(len(batch))
+        rows = probe.rows(len(batch))
         found = probe.run_with_rules(batch, rows, batch.x.take, Intercepts, read, self.output)
         return probe.domain.as_map(torch.cat([sites for _, sites in found]), batch.x)
 

@@ -1,7 +1,7 @@
 """GradientSHAP and expected gradients: gradients at random points between random baselines and the input."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heatcheck.core.types import Batch, Inputs, NotApplicable
+from heatcheck.core.types import Batch, Inputs, NotApplicable, Streams
 from heatcheck.data.load import load_data
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.methods.integrated_gradients import start_of
@@ -19,6 +19,8 @@ from heatcheck.probe.probe import Probe
 
 BACKGROUND = 100
 """How many samples of a data set serve as background."""
+Baselines = Callable[[Batch, slice], Tensor]
+"""The baselines of some copies, given with their places among all copies."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -34,8 +36,8 @@ class RandomPoints(Method):
     samples: int = 5
 
     @abstractmethod
-    def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
-        """A baseline for each copy."""
+    def baselines(self, probe: Probe, batch: Batch, streams: Streams) -> Baselines:
+        """A function that gives some copies their baselines; `streams` are those of all copies."""
 
     def end(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
         """The end of each copy's line: the input itself."""
@@ -43,20 +45,22 @@ class RandomPoints(Method):
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         domain = probe.domain
-        total = torch.zeros(domain.leaf(batch.x).shape, dtype=torch.float64)
-        questions = torch.arange(len(batch) * self.samples)
-        rows = repeat_rows(len(batch), self.samples)
-        for part in torch.split(questions, probe.numerics.backward):
-            copies = batch.take(rows[part].tolist())
-            numbers = (f"draw {k}" for k in (part % self.samples).tolist())
-            copies = replace(copies, streams=copies.streams.derive(*numbers))
-            start = self.start(probe, copies)
+        total = torch.zeros(domain.leaf(batch.x).shape, dtype=torch.float64, device=batch.device)
+        rows = repeat_rows(len(batch), self.samples, probe.device)
+        numbers = [i for i in range(len(batch)) for _ in range(self.samples)]
+        draws = [f"draw {k}" for _ in range(len(batch)) for k in range(self.samples)]
+        streams = batch.streams.take(numbers).derive(*draws)
+        fraction = streams.draw("path", lambda g: torch.rand(1, generator=g, dtype=torch.float64))
+        baselines, size = self.baselines(probe, batch, streams), probe.numerics.backward
+        for part in (slice(at, min(at + size, len(rows))) for at in range(0, len(rows), size)):
+            copies = batch.take(numbers[part], rows[part])
+            copies = replace(copies, streams=streams.take(range(part.start, part.stop)))
+            start = baselines(copies, part)
             difference = self.end(probe, copies) - start
-            fraction = copies.streams.draw("path", lambda g: torch.rand(1, generator=g, dtype=torch.float64))
-            point = start + fraction.reshape(-1, *[1] * (start.ndim - 1)).to(start.dtype) * difference
+            point = start + fraction[part].reshape(-1, *[1] * (start.ndim - 1)).to(start.dtype) * difference
             x = domain.with_leaf(copies.x, point)
-            for i, gradient in probe.gradients(copies, torch.arange(len(part)), x.take, self.output):
-                total.index_add_(0, rows[part[i]], difference[i].double() * gradient)
+            for i, gradient in probe.gradients(copies, probe.rows(len(copies)), x.take, self.output):
+                total.index_add_(0, rows[part][i], difference[i].double() * gradient)
         return total / self.samples
 
     def passes(self, shape: Shape) -> tuple[int, int]:
@@ -98,8 +102,8 @@ class GradientShap(RandomPoints):
         super().__post_init__()
         require_deviation(self.id, self.sigma)
 
-    def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
-        return start_of(probe, copies, self.baseline)
+    def baselines(self, probe: Probe, batch: Batch, streams: Streams) -> Baselines:
+        return lambda copies, _: start_of(probe, copies, self.baseline)
 
     def end(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
         leaf = super().end(probe, copies)
@@ -141,10 +145,10 @@ class ExpectedGradients(RandomPoints):
     samples: int = 200
     background: str = "images"
 
-    def start(self, probe: Probe, copies: Batch) -> Float[Tensor, "n ..."]:
-        others = background_of(probe, self.background, copies.x)
-        pick = copies.streams.draw("background", lambda g: torch.randint(len(others), (), generator=g))
-        return probe.domain.leaf(others.take(pick)).detach()
+    def baselines(self, probe: Probe, batch: Batch, streams: Streams) -> Baselines:
+        others = background_of(probe, self.background, batch.x)
+        pick = streams.draw("background", lambda g: torch.randint(len(others), (), generator=g))
+        return lambda _, part: probe.domain.leaf(others.take(pick[part])).detach()
 
 
 def background_of(probe: Probe, data: str, x: Inputs) -> Inputs:
@@ -166,7 +170,7 @@ def background_of(probe: Probe, data: str, x: Inputs) -> Inputs:
         good = [sample for sample in load_data(data, samples=BACKGROUND) if sample.problem is None]
         if not good:
             raise NotApplicable(f"none of the samples of {data!r} can be read")
-        return Inputs.cat([model.encode(sample) for sample in good])
+        return Inputs.cat([model.encode(sample) for sample in good]).to(probe.device)
 
     found: Inputs = probe.cached_for_model(f"background {data}", encode)
     if found.shape_key() != x.shape_key():

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from heatcheck.core.devices import constants
 from heatcheck.core.types import Batch, NotApplicable
 from heatcheck.methods.base import Method, method
 from heatcheck.methods.cams import GradCam
@@ -91,7 +92,7 @@ def rectifies(name: str, x: Tensor, apply: Callable[[Tensor], Tensor]) -> bool:
     """Whether an activation is a ReLU, clipped or not, whatever its name."""
     if name not in RECTIFIERS:
         return False
-    around_zero = x.new_tensor([-1, -1e-3, 0, 1e-3])
+    around_zero = constants((-1, -1e-3, 0, 1e-3), x.dtype, x.device)
     return torch.equal(apply(around_zero), around_zero.relu())
 
 
@@ -110,7 +111,7 @@ def passed_back(probe: Probe, batch: Batch, rules: type[Deconvolved], output: st
         seen.rules.refuse_unsupported()
         return seen.slope()
 
-    rows = torch.arange(len(batch))
+    rows = probe.rows(len(batch))
     return torch.cat([slope for _, slope in probe.run_with_rules(batch, rows, batch.x.take, rules, read, output)])
 
 

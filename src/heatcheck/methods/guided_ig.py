@@ -70,7 +70,7 @@ class GuidedIG(Method):
         leaf = domain.leaf(batch.x).detach()
         start = start_of(probe, batch, self.baseline).double()
         way = leaf.double() - start
-        rows = torch.arange(len(batch))
+        rows = probe.rows(len(batch))
         length = way.abs().flatten(1)
         length = length / length.sum(1, keepdim=True).clamp_min(torch.finfo(length.dtype).tiny)
         free = domain.deletable(batch.x)

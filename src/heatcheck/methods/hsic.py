@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs
-from heatcheck.methods.base import Method, eraser, method, spread_density
+from heatcheck.methods.base import Method, counted_rows, eraser, method, spread_density, stacked
 from heatcheck.methods.coalitions import all_sets, ways
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
@@ -54,22 +54,20 @@ class Hsic(Method):
         units = probe.units(self.units, batch)
         designs = [
             design(count, self.samples, batch.streams.generator(i, "hsic-masks"))
-            for i, count in enumerate(units.count.tolist())
+            for i, count in enumerate(units.counts)
         ]
-        asked = torch.tensor([len(z) for z in designs])
-        rows = torch.arange(len(batch)).repeat_interleave(asked)
-        kept = torch.zeros(len(rows), units.width, dtype=torch.bool)
-        for i, z in enumerate(designs):
-            kept[rows == i, : z.shape[1]] = z
+        asked = [len(z) for z in designs]
+        rows, which = counted_rows(asked, probe.device)
+        kept = stacked(designs, units.width, probe.device)
         erase = eraser(probe, batch, self.fill)
 
         def switched(i: Int[Tensor, " n"]) -> Inputs:
-            return erase(rows[i], units.take(rows[i]).spread(kept[i], outside=1.0))
+            return erase(rows[i], units.take(rows[i]).spread(kept[rows[i], which[i]], outside=1.0))
 
         outputs = torch.cat([a.read(self.output) for _, a in probe.answers(batch, rows, switched)])
-        scores = torch.zeros(len(batch), units.width, dtype=torch.float64)
-        for i, (z, y) in enumerate(zip(designs, torch.split(outputs, asked.tolist()), strict=True)):
-            scores[i, : z.shape[1]] = dependence(z.double(), y)
+        scores = torch.zeros(len(batch), units.width, dtype=torch.float64, device=batch.device)
+        for i, (count, y) in enumerate(zip(units.counts, torch.split(outputs, asked), strict=True)):
+            scores[i, :count] = dependence(kept[i, : len(y), :count].double(), y)
         return spread_density(probe, batch, units, scores)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
@@ -92,7 +90,7 @@ def dependence(kept: Float[Tensor, "n u"], outputs: Float[Tensor, " n"]) -> Floa
     """
     z = (kept - kept.mean(0)).T.contiguous()
     spread = 2 * outputs.quantile(0.5).square().clamp_min(torch.finfo(outputs.dtype).tiny)
-    total = torch.zeros(len(z), dtype=torch.float64)
+    total = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     for y, part in zip(torch.split(outputs, BLOCK), torch.split(z, BLOCK, 1), strict=True):
         kernel = (-(outputs[:, None] - y).square() / spread).exp()
         total += ((z @ kernel) * part).sum(1)

@@ -39,7 +39,7 @@ class IDGI(Method):
         domain = probe.domain
         start = start_of(probe, batch, self.baseline)
         way = domain.leaf(batch.x).detach() - start
-        rows = repeat_rows(len(batch), self.steps)
+        rows = repeat_rows(len(batch), self.steps, probe.device)
 
         def on_the_way(i: Int[Tensor, " n"]) -> Inputs:
             full = way[rows[i]]
@@ -47,10 +47,10 @@ class IDGI(Method):
             return domain.with_leaf(batch.x.take(rows[i]), start[rows[i]] + done * full)
 
         movable = movable_of(probe, batch)
-        total = torch.zeros(way.shape, dtype=torch.float64)
+        total = torch.zeros(way.shape, dtype=torch.float64, device=batch.device)
         share = torch.zeros_like(total)
-        height = torch.zeros(len(batch), dtype=torch.float64)
-        sloped = torch.zeros(len(batch), dtype=torch.bool)
+        height = torch.zeros(len(batch), dtype=torch.float64, device=batch.device)
+        sloped = torch.zeros(len(batch), dtype=torch.bool, device=batch.device)
         for index, values, slopes in probe.values_and_gradients(batch, rows, on_the_way, self.output):
             for i, value, slope in zip(index.tolist(), values, slopes, strict=True):
                 row = i // self.steps

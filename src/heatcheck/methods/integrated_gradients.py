@@ -76,16 +76,15 @@ class IntegratedGradients(Method):
         domain = probe.domain
         start = start_of(probe, batch, self.baseline)
         way = domain.leaf(batch.x).detach() - start
-        place, weight = (
-            torch.from_numpy(v).reshape(-1, *[1] * (way.ndim - 1)) for v in nodes(self.quadrature, self.steps)
-        )
-        rows = repeat_rows(len(batch), self.steps)
+        line = torch.from_numpy(np.stack(nodes(self.quadrature, self.steps))).to(probe.device)
+        place, weight = line.reshape(2, -1, *[1] * (way.ndim - 1))
+        rows = repeat_rows(len(batch), self.steps, probe.device)
 
         def on_the_way(i: Int[Tensor, " n"]) -> Inputs:
             share = place[i % self.steps].to(way.dtype)
             return domain.with_leaf(batch.x.take(rows[i]), start[rows[i]] + share * way[rows[i]])
 
-        slope = torch.zeros(way.shape, dtype=torch.float64)
+        slope = torch.zeros(way.shape, dtype=torch.float64, device=batch.device)
         for i, gradient in probe.gradients(batch, rows, on_the_way, self.output):
             slope.index_add_(0, rows[i], weight[i % self.steps] * gradient)
         return way * slope
@@ -97,7 +96,7 @@ class IntegratedGradients(Method):
 def start_of(probe: Probe, batch: Batch, baseline: str) -> Float[Tensor, "b ..."]:
     """The start of a path: the leaf of the inputs with everything deleted; special tokens of a text stay."""
     nothing = torch.zeros_like(probe.domain.deletable(batch.x))
-    return probe.domain.leaf(eraser(probe, batch, baseline)(torch.arange(len(batch)), nothing)).detach()
+    return probe.domain.leaf(eraser(probe, batch, baseline)(probe.rows(len(batch)), nothing)).detach()
 
 
 @cache

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.methods.base import method
+from heatcheck.methods.base import method, stacked
 from heatcheck.methods.coalitions import CoalitionMethod, Game, all_sets, ways
 from heatcheck.probe.asks import Shape
 
@@ -37,14 +37,16 @@ class KernelShap(CoalitionMethod):
     samples: int = 1000
 
     def shares(self, game: Game, whole: Float[Tensor, " b"], nothing: Float[Tensor, " b"]) -> Float[Tensor, "b u"]:
-        counts = game.units.count.tolist()
+        counts = game.units.counts
         drawn = [
             coalitions(n, self.samples, game.batch.streams.generator(i, "kernel-shap-sets"))
             for i, n in enumerate(counts)
         ]
 
-        def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
-            return drawn[i][0][which]
+        there = stacked([z for z, _ in drawn], game.units.width, game.probe.device)
+
+        def kept(rows: Int[Tensor, " k"], which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+            return there[rows, which]
 
         outputs = game.play([len(z) for z, _ in drawn], kept)
         values = torch.zeros(len(counts), game.units.width, dtype=torch.float64)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch
-from heatcheck.methods.base import Method, method, spread_density
+from heatcheck.methods.base import Method, method, spread_density, stacked
 from heatcheck.methods.coalitions import Game, all_sets, ways
 from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.probe import Probe
@@ -54,20 +54,21 @@ class Lime(Method):
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         units = probe.units(self.units, batch)
         designs = [
-            design(n, self.samples, batch.streams.generator(i, "lime-masks"))
-            for i, n in enumerate(units.count.tolist())
+            design(n, self.samples, batch.streams.generator(i, "lime-masks")) for i, n in enumerate(units.counts)
         ]
 
-        def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
-            return designs[i][1 + which]
+        there = stacked(designs, units.width, probe.device)
+
+        def kept(rows: Int[Tensor, " k"], which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+            return there[rows, 1 + which]
 
         outputs = Game(probe, batch, units, self.fill, self.output).play([len(z) - 1 for z in designs], kept)
-        clean = probe.clean(batch).read(self.output)
+        clean = probe.clean(batch).read(self.output).cpu()
         values = torch.zeros(len(batch), units.width, dtype=torch.float64)
         for i, z in enumerate(designs):
             y = torch.cat([clean[i : i + 1], outputs[i]])
             values[i, : z.shape[1]] = surrogate(z.double(), y, proximity(z, self.kernel), self.alpha)
-        return spread_density(probe, batch, units, values)
+        return spread_density(probe, batch, units, values.to(probe.device))
 
     def asks(self, shape: Shape) -> set[Ask]:
         return {CLEAN}
@@ -102,7 +103,7 @@ def surrogate(
     left, right = root * x, root * y
     if alpha > 0:
         n = kept.shape[1]
-        left = torch.cat([left, alpha**0.5 * torch.eye(n, dtype=left.dtype)])
+        left = torch.cat([left, alpha**0.5 * torch.eye(n, dtype=left.dtype, device=left.device)])
         right = torch.cat([right, right.new_zeros(n, 1)])
     solution: Tensor = torch.linalg.lstsq(left, right, driver="gelsd").solution
     return solution[:, 0]

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from heatcheck.core.devices import CPU
 from heatcheck.domain.base import Units
-from heatcheck.methods.base import method
+from heatcheck.methods.base import method, stacked
 from heatcheck.methods.coalitions import CoalitionMethod, Game
 from heatcheck.probe.asks import Shape
 
@@ -46,8 +47,9 @@ class PartitionShap(CoalitionMethod):
     samples: int = 1000
 
     def shares(self, game: Game, whole: Float[Tensor, " b"], nothing: Float[Tensor, " b"]) -> Float[Tensor, "b u"]:
-        shape, counts = game.probe.domain.shape(game.batch.x), game.units.count.tolist()
-        trees = [tree(game.units.take(torch.tensor([i])), shape, self.samples) for i in range(len(counts))]
+        shape, counts = game.probe.domain.shape(game.batch.x), game.units.counts
+        here = game.units.to(CPU)
+        trees = [tree(here.take(torch.tensor([i])), shape, self.samples) for i in range(len(counts))]
         most = [contexts(levels, self.samples) for levels in trees]
         streams = [game.batch.streams.generator(i, "partition-orders") for i in range(len(counts))]
         paths = [Paths.start(whole[i], nothing[i]) for i in range(len(counts))]
@@ -58,10 +60,14 @@ class PartitionShap(CoalitionMethod):
                 paths[i] = paths[i].fork(trees[i][depth], most[i], streams[i])
                 asked[i] = paths[i].joined(trees[i][depth]).flatten(0, 1)
 
-            def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
-                return asked[i][which][:, trees[i][depth].group]  # noqa: B023
+            none = torch.zeros(0, 0, dtype=torch.bool)
+            sets = [asked[i][:, trees[i][depth].group] if i in asked else none for i in range(len(counts))]
+            there = stacked(sets, game.units.width, game.probe.device)
 
-            outputs = game.play([len(asked[i]) if i in asked else 0 for i in range(len(counts))], kept)
+            def kept(rows: Int[Tensor, " k"], which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+                return there[rows, which]  # noqa: B023
+
+            outputs = game.play([len(own) for own in sets], kept)
             for i in going:
                 paths[i] = paths[i].update(trees[i][depth], outputs[i])
         values = torch.zeros(len(counts), game.units.width, dtype=torch.float64)

@@ -395,7 +395,7 @@ def propagate(probe: Probe, batch: Batch, rules: Callable[[], Relevance], output
                 total = total + _carried(r, first, seen.leaf, places)
         return total
 
-    rows = torch.arange(len(batch))
+    rows = probe.rows(len(batch))
     return torch.cat([out for _, out in probe.run_with_rules(batch, rows, batch.x.take, rules, read, output)])
 
 

@@ -63,15 +63,15 @@ class Rise(Method):
         streams = replace(batch.streams, digests=("shared",) * len(batch)) if self.shared else batch.streams
         masks = SmoothMasks.draw(streams, self.samples, self.grid, self.keep, probe.domain.shape(batch.x))
         erase = eraser(probe, batch, self.fill)
-        rows = repeat_rows(len(batch), self.samples)
-        made = torch.empty(0)
+        rows = repeat_rows(len(batch), self.samples, probe.device)
+        made = torch.empty(0, device=batch.device)
 
         def masked(i: Int[Tensor, " n"]) -> Inputs:
             nonlocal made
             made = masks.sites(rows[i], i % self.samples)
             return erase(rows[i], made)
 
-        total = torch.zeros(len(batch), masks.size, dtype=torch.float64)
+        total = torch.zeros(len(batch), masks.size, dtype=torch.float64, device=batch.device)
         for i, answers in probe.answers(batch, rows, masked):
             total.index_add_(0, rows[i], answers.read(self.output)[:, None] * made[: len(i)])
         return probe.domain.as_map(total / (self.samples * self.keep), batch.x)
@@ -118,5 +118,7 @@ class SmoothMasks:
         h, w = self.shape
         large = ((grid + 1) * -(-h // grid), (grid + 1) * -(-w // grid))
         up = F.interpolate(self.cells[rows, which][:, None], large, mode="bilinear", align_corners=False)[:, 0]
-        corners = self.shift[rows, which].tolist()
-        return torch.stack([m[y : y + h, x : x + w] for m, (y, x) in zip(up, corners, strict=True)]).flatten(1)
+        top, left = self.shift[rows, which].T
+        y, x = (top[:, None] + torch.arange(h, device=up.device)), (left[:, None] + torch.arange(w, device=up.device))
+        own = torch.arange(len(up), device=up.device)
+        return up[own[:, None, None], y[:, :, None], x[:, None, :]].flatten(1)

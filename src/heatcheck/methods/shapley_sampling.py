@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.methods.base import method
+from heatcheck.methods.base import method, stacked
 from heatcheck.methods.coalitions import CoalitionMethod, Game
 from heatcheck.probe.asks import Shape
 
@@ -42,15 +42,17 @@ class ShapleySampling(CoalitionMethod):
     samples: int = 25
 
     def shares(self, game: Game, whole: Float[Tensor, " b"], nothing: Float[Tensor, " b"]) -> Float[Tensor, "b u"]:
-        counts = game.units.count.tolist()
+        counts = game.units.counts
         turns = [
             orders(n, self.samples, game.batch.streams.generator(i, "shapley-orders")).argsort(1)
             for i, n in enumerate(counts)
         ]
 
-        def kept(i: int, which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
-            between = counts[i] - 1
-            present: Tensor = turns[i][which // between] <= (which % between)[:, None]
+        there = stacked(turns, game.units.width, game.probe.device)
+
+        def kept(rows: Int[Tensor, " k"], which: Int[Tensor, " k"]) -> Bool[Tensor, "k u"]:
+            between = game.units.count[rows] - 1
+            present: Tensor = there[rows, which // between] <= (which % between)[:, None]
             return present
 
         outputs = game.play([len(turn) * max(0, n - 1) for turn, n in zip(turns, counts, strict=True)], kept)

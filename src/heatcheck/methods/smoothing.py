@@ -78,7 +78,10 @@ class Smoothed(Method):
         for rows, part in noisy_copies(probe, batch, self.samples, self.sigma, size, absolute=self.absolute):
             values = inner.attribute(probe, part).detach().double()
             if not sums:
-                sums = [torch.zeros(len(batch), *values.shape[1:], dtype=torch.float64) for _ in range(2)]
+                sums = [
+                    torch.zeros(len(batch), *values.shape[1:], dtype=torch.float64, device=batch.device)
+                    for _ in range(2)
+                ]
             sums[0].index_add_(0, rows, values)
             sums[1].index_add_(0, rows, values.square())
         return sums[0] / self.samples, sums[1] / self.samples
@@ -161,9 +164,10 @@ def noisy_copies(
     reach = span(probe.domain, batch.x)
     deviation = sigma * (torch.ones_like(reach) if absolute else reach)
     streams = [batch.streams.generator(i, "noise") for i in range(len(batch))]
-    for rows in torch.split(repeat_rows(len(batch), samples), size):
-        part = batch.take(rows.tolist())
-        noise = standard_normal(probe.domain, part.x, [streams[i] for i in rows.tolist()])
+    for first, rows in enumerate(torch.split(repeat_rows(len(batch), samples, probe.device), size)):
+        numbers = [(first * size + k) // samples for k in range(len(rows))]
+        part = batch.take(numbers, rows)
+        noise = standard_normal(probe.domain, part.x, [streams[i] for i in numbers])
         yield rows, part.with_inputs(probe.domain.with_leaf(part.x, leaf[rows] + deviation[rows] * noise))
 
 

@@ -9,7 +9,7 @@ from torch.quasirandom import SobolEngine
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs
-from heatcheck.methods.base import Method, eraser, method, spread_density
+from heatcheck.methods.base import Method, counted_rows, eraser, method, spread_density, stacked
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -59,25 +59,25 @@ class Sobol(Method):
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         units = probe.units(self.units, batch)
-        n, counts = self.designs, units.count.tolist()
-        here, there = torch.zeros(2, len(batch), n, units.width, dtype=torch.float64)
-        for i, count in enumerate(counts):
-            here[i, :, :count], there[i, :, :count] = points(count, n, batch.streams.generator(i, "sobol-masks"))
-        asked = n * (units.count + 1)
-        rows = torch.arange(len(batch)).repeat_interleave(asked)
-        first = asked.cumsum(0) - asked
+        n, counts = self.designs, units.counts
+        drawn = [points(count, n, batch.streams.generator(i, "sobol-masks")) for i, count in enumerate(counts)]
+        here, there = stacked(
+            [half for own in zip(*drawn, strict=True) for half in own], units.width, probe.device
+        ).chunk(2)
+        asked = [n * (count + 1) for count in counts]
+        rows, which = counted_rows(asked, probe.device)
         erase = eraser(probe, batch, self.fill)
 
         def dimmed(i: Int[Tensor, " n"]) -> Inputs:
             own = rows[i]
-            point, moved = (i - first[own]) % n, (i - first[own]) // n - 1  # -1 where no unit is moved
-            at_there = torch.arange(units.width) == moved[:, None]
+            point, moved = which[i] % n, which[i] // n - 1  # -1 where no unit is moved
+            at_there = torch.arange(units.width, device=batch.device) == moved[:, None]
             kept = torch.where(at_there, there[own, point], here[own, point])
             return erase(own, units.take(own).spread(kept.to(probe.model.dtype), outside=1.0))
 
         outputs = torch.cat([a.read(self.output) for _, a in probe.answers(batch, rows, dimmed)])
-        indices = torch.zeros(len(batch), units.width, dtype=torch.float64)
-        for i, y in enumerate(torch.split(outputs, asked.tolist())):
+        indices = torch.zeros(len(batch), units.width, dtype=torch.float64, device=batch.device)
+        for i, y in enumerate(torch.split(outputs, asked)):
             indices[i, : counts[i]] = total_order(y[:n], y[n:].reshape(-1, n))
         return spread_density(probe, batch, units, indices)
 

@@ -94,13 +94,13 @@ class TransformerAttribution(LayeredAttention):
     """
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
-        parts = torch.split(torch.arange(len(batch)), probe.numerics.backward)
+        parts = torch.split(probe.rows(len(batch)), probe.numerics.backward)
         maps = torch.cat([m for part in parts for m in self._part(probe, batch, part)])
         return without_special(probe, batch.x, maps)
 
     def _part(self, probe: Probe, batch: Batch, rows: Int[Tensor, " n"]) -> list[Tensor]:
         """The maps of one call's samples; the gradients at every attention layer are too large to keep for more."""
-        now = torch.zeros(1, dtype=torch.long)
+        now = torch.zeros(1, dtype=torch.long, device=batch.device)
 
         def make(index: Tensor) -> Inputs:
             nonlocal now

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.devices import CPU, moved
 from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores, finite_status
 from heatcheck.domain.base import Domain, Units
 from heatcheck.domain.component import Component, call_with_parameters, declare
@@ -110,6 +111,13 @@ class Maps:
         """Per method and sample, `ok` or why there is no map; a map with a NaN or infinite value has failed."""
         return tuple(first_problem(a.status, finite_status(a.values)) for a in self.items)
 
+    def placed(self, probe: Probe) -> "Maps":
+        """These maps, and their samples, where the model lives; moved once for all metrics."""
+        if self.batch.device == probe.device and all(a.values.device == probe.device for a in self.items):
+            return self
+
+        return self.cached(f"placed {probe.device}", lambda: self.to(probe.device, probe.placed(self.batch)))
+
     def cached(self, key: str, make: Callable[[], H]) -> H:
         """A value computed from these maps alone, computed once."""
         if key not in self._cache:
@@ -128,7 +136,7 @@ class Maps:
 
     def on(self, units: Units, reduce: str = "sum") -> Float[Tensor, "m b u"]:
         """Every map summed or averaged over units, whatever its native resolution."""
-        if units.index.shape[1] == units.width and bool((units.index == torch.arange(units.width)).all()):
+        if units.are_sites:
             return self.sites()
 
         def gather() -> Tensor:
@@ -164,6 +172,21 @@ class Maps:
                 again.append(replace(a, values=zeros, target=own.target, status=(f"skipped: {reason}",) * len(own)))
         return again
 
+    def to(self, device: torch.device, batch: Batch | None = None) -> "Maps":
+        """These maps and their samples on a device; the maps of all methods are moved together.
+
+        Args:
+            device: where to.
+            batch: the samples, where they have been moved already.
+        """
+        batch = batch or self.batch.to(device)
+        values = moved(device, *(a.values for a in self.items))
+        items = [
+            replace(a, values=own, target=None if a.target is None else batch.target)
+            for a, own in zip(self.items, values, strict=True)
+        ]
+        return Maps(items, self.domain, batch, self.explainers)
+
     def only(self, which: Sequence[int]) -> "Maps":
         """The maps of some methods."""
         if list(which) == list(range(len(self))):
@@ -193,6 +216,7 @@ class Metric(Component, ABC):
         component = self.resolved_on(probe.domain, number=probe.model.gives_number)
         component.check_needs(batch)
         component.check_records(batch, maps)
+        batch, maps = probe.placed(batch), maps.placed(probe)
         return component.with_statuses(component.as_scores(component.score(probe, batch, maps), maps), maps)
 
     @final
@@ -201,6 +225,8 @@ class Metric(Component, ABC):
         component = self.resolved_on(next(iter(maps.values())).domain)
         for model, own in maps.items():
             component.check_records(batches[model], own)
+        batches = {model: batch.to(CPU) for model, batch in batches.items()}
+        maps = {model: own.to(CPU, batches[model]) for model, own in maps.items()}
         return {
             model: component.with_statuses(s, maps[model]) for model, s in component.score_models(batches, maps).items()
         }
@@ -212,7 +238,7 @@ class Metric(Component, ABC):
             HeatcheckError: there is not one number per method and sample.
         """
         value = self._one_per_map(found.value if isinstance(found, Scores) else found, len(maps), len(maps.batch))
-        return found if isinstance(found, Scores) else Scores(value)
+        return (found if isinstance(found, Scores) else Scores(value.to(CPU))).to(CPU)
 
     def _one_per_map(self, value: Any, methods: int, samples: int) -> Tensor:
         if not isinstance(value, Tensor) or tuple(value.shape) != (methods, samples):
@@ -298,7 +324,7 @@ class Metric(Component, ABC):
             NotApplicable: the metric can score none of the maps.
         """
         for a in maps.items:
-            if a.target is not None and not torch.equal(a.target, batch.target):
+            if a.target is not None and a.target is not batch.target and not torch.equal(a.target, batch.target):
                 raise HeatcheckError(
                     f"the maps of {a.method} explain classes {a.target.tolist()}, but {self.id} would score classes "
                     f"{batch.target.tolist()}; explain the classes that you want to score"
@@ -399,11 +425,13 @@ def undefined(value: Float[Tensor, "m b"], ok: Tensor, reason: str, **extra: Any
     return Scores(torch.where(ok, value, torch.nan), status, **extra)
 
 
-def spread_rows(m: int, b: int, k: int) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], Int[Tensor, " n"]]:
+def spread_rows(
+    m: int, b: int, k: int, device: torch.device = CPU
+) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], Int[Tensor, " n"]]:
     """Method, sample and step of `m * b * k` queries; samples vary slowest, so that neighbours share an input.
 
     >>> [index.tolist() for index in spread_rows(2, 2, 1)]
     [[0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]
     """
-    bb, mm, kk = torch.meshgrid(torch.arange(b), torch.arange(m), torch.arange(k), indexing="ij")
+    bb, mm, kk = torch.meshgrid(*(torch.arange(n, device=device) for n in (b, m, k)), indexing="ij")
     return mm.flatten(), bb.flatten(), kk.flatten()

@@ -42,13 +42,13 @@ class Confidence(Metric):
         full = filler.full(domain, batch)
         keep, varied = self._shown(maps, domain.deletable(batch.x))
         m, b = len(maps), len(batch)
-        method, sample, _ = spread_rows(m, b, 1)
+        method, sample, _ = spread_rows(m, b, 1, probe.device)
 
         def make(i: Int[Tensor, " n"]) -> Inputs:
             rows = sample[i]
             return domain.delete(batch.x.take(rows), keep[method[i], rows], full.take(rows))
 
-        after = torch.empty(m, b, dtype=torch.float64)
+        after = torch.empty(m, b, dtype=torch.float64, device=batch.device)
         for index, answers in probe.answers(batch, sample, make):
             after[method[index], sample[index]] = answers.read("prob")
         before = probe.clean(batch).read("prob").expand(m, b)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Scores
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
@@ -37,18 +38,17 @@ class SubsetCorrelation(Metric):
     def pairs(
         self, probe: Probe, batch: Batch, maps: Maps
     ) -> Iterator[list[tuple[Float[Tensor, "m _"], Float[Tensor, "m _"]]]]:
-        """Per sample and size of sets: the map's sum over each set, and the drop of the output when it is deleted."""
+        """Per sample and size of sets: the map's sum over each set, and the drop when it is deleted; both on the CPU."""
         units = probe.units(self.units, batch)
-        count = units.count.tolist()
+        count = units.counts
         drawn = [
             [subsets(batch.streams, i, n, size, self.samples) for size in self.set_sizes(n)]
             for i, n in enumerate(count)
         ]
         masks = deletion_masks(units, [[s for sets in own for s in sets] for own in drawn])
         answers = probe.deletions(batch, self.fill, masks).read(self.output)
+        before, answers, share = moved(CPU, probe.clean(batch).read(self.output), answers, maps.on(units))
         after = iter(torch.split(answers, [len(sets) for own in drawn for sets in own]))
-        before = probe.clean(batch).read(self.output)
-        share = maps.on(units)
         for i, (n, own) in enumerate(zip(count, drawn, strict=True)):
             heat = share[:, i, :n].double()
             yield [(subset_sums(heat, sets), (before[i] - next(after)).expand(len(maps), -1)) for sets in own]

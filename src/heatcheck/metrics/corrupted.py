@@ -42,7 +42,7 @@ class CorruptedAccuracy(Metric):
             return units.index[rows[i]] != which[i, None]
 
         right = probe.deletions(batch, self.fill, Masks(rows, keep)).read("accuracy")
-        worst = torch.ones(len(batch), dtype=torch.float64).scatter_reduce(0, rows, right, "amin")
+        worst = torch.ones(len(batch), dtype=torch.float64, device=batch.device).scatter_reduce(0, rows, right, "amin")
         value = worst.expand(len(maps), -1)
         return undefined(value, (units.count > 0).expand(value.shape), no_units_reason(units.name))
 

@@ -21,10 +21,10 @@ def tie_breakers(streams: Streams, units: Units, ties: str) -> Int[Tensor, "b u"
     """
     if ties == "random":
         order = torch.arange(units.width).repeat(len(units.count), 1)
-        for i, n in enumerate(units.count.tolist()):  # the width depends on the other samples
+        for i, n in enumerate(units.counts):  # the width depends on the other samples
             order[i, :n] = torch.randperm(n, generator=streams.generator(i, "ties"))
-        return order
-    index = torch.arange(units.width).expand(len(units.count), -1)
+        return order.to(units.index.device)
+    index = torch.arange(units.width, device=units.index.device).expand(len(units.count), -1)
     return index if ties == "index" else index.flip(-1)
 
 
@@ -43,7 +43,7 @@ def by_relevance(values: Float[Tensor, "m b u"], first: Int[Tensor, "b u"], unit
     real = torch.where(units.valid, values, -torch.inf)
     first = first.expand(values.shape)
     order = first.gather(-1, real.gather(-1, first).argsort(dim=-1, descending=True, stable=True))
-    place = torch.arange(values.shape[-1]).expand(values.shape)
+    place = torch.arange(values.shape[-1], device=units.index.device).expand(values.shape)
     return torch.empty_like(order).scatter_(-1, order, place)
 
 
@@ -64,7 +64,7 @@ def step_counts(units: Units, steps: int) -> Int[Tensor, "b k"]:
     >>> step_counts(Units("token", torch.tensor([[0, 1, 2]]), torch.tensor([3]), 3), 4)
     tensor([[0, 0, 1, 2, 3]])
     """
-    return torch.arange(steps + 1) * units.count[:, None] // steps
+    return torch.arange(steps + 1, device=units.index.device) * units.count[:, None] // steps
 
 
 def percentile_places(
@@ -82,15 +82,16 @@ def percentile_places(
     """
     never = steps + 1
     when = torch.full(values.shape, never)
+    here = values.double().cpu()  # numpy's percentiles
     first = 1 if inclusive and least_first else 0
     percentiles = [min(100.0, 100.0 / steps * i) for i in range(first, first + steps)]
-    for b, n in enumerate(units.count.tolist()):
-        for own, out in zip(values[:, b, :n].double(), when[:, b, :n], strict=True):
+    for b, n in enumerate(units.counts):
+        for own, out in zip(here[:, b, :n], when[:, b, :n], strict=True):
             if n:
                 bounds = torch.from_numpy(np.percentile(own.numpy(), percentiles))
                 below = torch.searchsorted(bounds, own.contiguous(), right=least_first != inclusive)
                 out.copy_(below + 1 if least_first else never - below)
-    return when
+    return when.to(values.device)
 
 
 def percentile_counts(n: int, steps: int, *, least_first: bool, inclusive: bool) -> list[int]:
@@ -152,11 +153,11 @@ def average_ranks(values: Float[Tensor, "... u"]) -> Float[Tensor, "... u"]:
     """
     sorted_values, order = values.sort(dim=-1)
     n = values.shape[-1]
-    new = torch.ones(values.shape, dtype=torch.bool)
+    new = torch.ones(values.shape, dtype=torch.bool, device=values.device)
     new[..., 1:] = sorted_values[..., 1:] != sorted_values[..., :-1]
-    place = torch.arange(n).expand(values.shape)
+    place = torch.arange(n, device=values.device).expand(values.shape)
     start = torch.where(new, place, 0).cummax(-1).values
-    ends = torch.ones(values.shape, dtype=torch.bool)
+    ends = torch.ones(values.shape, dtype=torch.bool, device=values.device)
     ends[..., :-1] = new[..., 1:]
     stop = torch.where(ends, place, n).flip(-1).cummin(-1).values.flip(-1)
     rank = (start + stop).double() / 2 + 1

@@ -44,7 +44,7 @@ class Erasure(Metric):
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
         place = relevance_places(maps, units, self.ties)
-        sizes = torch.stack([torch.as_tensor(rationale_size(units.count, q)) for q in PERCENT], -1)
+        sizes = torch.stack([torch.as_tensor(rationale_size(units.count, q), device=batch.device) for q in PERCENT], -1)
         if self.order == MOST:
             gone, share = sizes, tuple(q / 100 for q in PERCENT)
         else:

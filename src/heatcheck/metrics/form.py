@@ -19,7 +19,7 @@ def score_sites(measure: Callable[[Tensor], Tensor], probe: Probe, batch: Batch,
     """A measure of the maps' absolute values over the sites that may be deleted."""
     units = probe.units("site", batch)
     values = maps.on(units).double().abs()
-    each = [measure(values[:, i, :n]) for i, n in enumerate(units.count.tolist())]
+    each = [measure(values[:, i, :n]) for i, n in enumerate(units.counts)]
     return undefined_if_zero(torch.stack(each, 1))
 
 
@@ -30,7 +30,7 @@ def gini(size: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
     [0.0, 0.75]
     """
     n = size.shape[-1]
-    weight = torch.arange(1 - n, n, 2, dtype=size.dtype)
+    weight = torch.arange(1 - n, n, 2, dtype=size.dtype, device=size.device)
     return (weight * size.sort(-1).values).sum(-1) / (n * size.sum(-1))
 
 

@@ -81,7 +81,7 @@ class IncrementalDeletion(Metric):
             removed = place < gone[:, k, None]
             rows = torch.nonzero(gone[:, k] > gone[:, max(0, k - 1)]).flatten()
             if k < self.steps - 1 and len(rows):
-                part, full_part, of_part = batch.take(rows.tolist()), full.take(rows), units.take(rows)
+                part, full_part, of_part = batch.take(rows.tolist(), rows), full.take(rows), units.take(rows)
                 keep = ~units.spread(removed)[:, rows]
                 inputs = [filler.erase(probe.domain, part.x, own, full_part) for own in keep]
                 again = Maps(maps.explain([part.with_inputs(x) for x in inputs], probe), maps.domain, part)

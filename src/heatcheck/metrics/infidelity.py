@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heatcheck.core import catalogue
+from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Batch, Inputs, NotApplicable, Scores, Streams
 from heatcheck.fills.base import Fill
@@ -96,6 +97,7 @@ class Infidelity(Metric):
             cost, share = self._random(probe, batch, maps)
         else:
             cost, share = self._windows(probe, batch, maps)
+        cost, share = list(moved(CPU, *cost)), list(moved(CPU, *share))
         value = torch.empty(len(maps), len(batch), dtype=torch.float64)
         for i, (own, given) in enumerate(zip(cost, share, strict=True)):
             for j, each in enumerate(given):
@@ -105,12 +107,13 @@ class Infidelity(Metric):
     def _windows(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         windows = probe.domain.windows(batch.x)
         there = [windows.valid[i].nonzero().flatten() for i in range(len(batch))]
-        chosen = [own[self._drawn(batch.streams, i, len(own))] for i, own in enumerate(there)]
+        drawn = [self._drawn(batch.streams, i, len(own)).to(batch.device) for i, own in enumerate(there)]
+        chosen = [own[which] for own, which in zip(there, drawn, strict=True)]
         rows = torch.cat([torch.full_like(own, i) for i, own in enumerate(chosen)])
         which = torch.cat(chosen)
         masks = Masks(rows, lambda i: windows.keep(rows[i], which[i]))
         weight = self._weight(probe, batch)
-        share = [torch.empty(len(maps), len(own), dtype=torch.float64) for own in chosen]
+        share = [torch.empty(len(maps), len(own), dtype=torch.float64, device=batch.device) for own in chosen]
         for j, site_map in enumerate(maps.sites()):
             weighted = site_map.double() * weight
             total, noise = windows.sums(weighted), 1e-12 * weighted.abs().sum(-1)
@@ -122,17 +125,17 @@ class Infidelity(Metric):
     def _random(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         units = probe.units("site", batch)
         chosen: list[list[Subset]] = []
-        for i, n in enumerate(units.count.tolist()):
+        for i, n in enumerate(units.counts):
             every = [s for size, many in set_sizes(n).items() for s in subsets(batch.streams, i, n, size, many)]
             chosen.append([every[k] for k in self._drawn(batch.streams, i, len(every)).tolist()])
-        heat = units.sum(maps.sites().double() * self._weight(probe, batch))
-        share = [subset_sums(heat[:, i, :n], chosen[i]) for i, n in enumerate(units.count.tolist())]
+        heat = units.sum(maps.sites().double() * self._weight(probe, batch)).cpu()
+        share = [subset_sums(heat[:, i, :n], chosen[i]) for i, n in enumerate(units.counts)]
         return self._cost(probe, batch, deletion_masks(units, chosen), [len(own) for own in chosen]), share
 
     def _noise(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         domain, k = probe.domain, self.samples
         leaf, free = domain.leaf(batch.x).detach(), domain.deletable(batch.x)
-        rows = torch.arange(len(batch)).repeat_interleave(k)
+        rows = probe.rows(len(batch)).repeat_interleave(k)
 
         def noise(i: int) -> Float[Tensor, "1 ..."]:
             rng = batch.streams.generator(i // k, f"infidelity-noise {i % k}")
@@ -146,7 +149,7 @@ class Infidelity(Metric):
         names = [f"noise {self.sigma}, draw {i % k}, seed {batch.streams.seed}" for i in range(len(rows))]
         after = probe.named_answers(batch, rows, names, make).read(self.output).reshape(len(batch), k)
         sites = maps.sites().double()
-        share = torch.empty(len(batch), len(maps), k, dtype=torch.float64)
+        share = torch.empty(len(batch), len(maps), k, dtype=torch.float64, device=batch.device)
         for i in range(len(rows)):
             change = domain.reduce(noise(i), "sum").flatten() * free[i // k]
             share[i // k, :, i % k] = (sites[:, i // k] * change).sum(-1)
@@ -167,7 +170,7 @@ class Infidelity(Metric):
         """The factor of the map at each site inside a window."""
         domain = probe.domain
         if self.perturbation == "binary":
-            return torch.ones(domain.deletable(batch.x).shape, dtype=torch.float64)
+            return torch.ones(domain.deletable(batch.x).shape, dtype=torch.float64, device=batch.device)
         filler: Fill = catalogue.build("fill", self.fill)
         if type(filler).erase is not Fill.erase:
             raise NotApplicable(

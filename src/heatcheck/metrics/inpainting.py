@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heatcheck.core import catalogue
+from heatcheck.core.devices import indices
 from heatcheck.core.identity import digest
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Batch, Inputs, NotApplicable, Scores
@@ -81,16 +82,17 @@ class Inpainting(Metric):
         clean = probe.clean(batch).rows[:, 4:].long()
         asked = replace(batch, label=clean[:, 0]) if self.unchanged else batch
         read = "accuracy" if self.unchanged else self.output
-        curve = torch.full((*place.shape[:2], self.steps - 1), torch.nan, dtype=torch.float64)
+        curve = torch.full((*place.shape[:2], self.steps - 1), torch.nan, dtype=torch.float64, device=batch.device)
         status = [OK] * len(batch)
         for rows, painters, problem in self._groups(probe, batch, clean[:, 1]):
             if problem:
                 status = [problem if i in rows else own for i, own in enumerate(status)]
                 continue
             part = asked if len(rows) == len(batch) else asked.take(rows)
-            of_part, order, holes = units.take(torch.tensor(rows)), place[:, rows], gone[rows]
+            index = indices(rows, batch.device)
+            of_part, order, holes = units.take(index), place[:, index], gone[index]
             curves = [removal_curves(probe, part, p.name, of_part, order, holes, read) for p in painters]
-            curve[:, rows] = torch.stack(curves).mean(0)
+            curve[:, index] = torch.stack(curves).mean(0)
         weight, defined = self._weights(maps.on(units), place, gone)
         share = tuple(k / self.steps for k in range(1, self.steps))
         value = (weight * curve).sum(-1)
@@ -130,7 +132,7 @@ class Inpainting(Metric):
             def pictures(index: Int[Tensor, " n"]) -> Inputs:
                 return Inputs.cat([painters[i].full(probe.domain, one) for i in index.tolist()])
 
-            rows = torch.zeros(len(painters), dtype=torch.long)
+            rows = torch.zeros(len(painters), dtype=torch.long, device=batch.device)
             seen = [a.rows[:, 4] for _, a in probe.answers(one, rows, pictures)]
             _recognised[key] = int((torch.cat(seen) == chosen).sum())
         return _recognised[key]
@@ -148,10 +150,14 @@ class Inpainting(Metric):
         """The weight of each q, and where weights are defined."""
         m, (b, k) = len(values), gone.shape
         if self.weight == "uniform":
-            return torch.full((m, b, k), 1 / k, dtype=torch.float64), torch.ones(m, b, dtype=torch.bool)
-        ordered = torch.zeros(values.shape, dtype=torch.float64).scatter_(-1, place, values.double().clamp_min(0))
+            return torch.full((m, b, k), 1 / k, dtype=torch.float64, device=values.device), torch.ones(
+                m, b, dtype=torch.bool, device=values.device
+            )
+        ordered = torch.zeros(values.shape, dtype=torch.float64, device=values.device).scatter_(
+            -1, place, values.double().clamp_min(0)
+        )
         until = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)).gather(-1, gone.expand(m, b, k))
-        fresh = torch.diff(until, dim=-1, prepend=torch.zeros(m, b, 1, dtype=torch.float64))
+        fresh = torch.diff(until, dim=-1, prepend=torch.zeros(m, b, 1, dtype=torch.float64, device=values.device))
         total = until[..., -1:]
         return fresh / torch.where(total > 0, total, 1.0), total[..., 0] > 0
 

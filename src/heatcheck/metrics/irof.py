@@ -43,10 +43,10 @@ class IROF(Metric):
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
         place = relevance_places(maps, units, self.ties, "mean")
-        gone = torch.arange(units.width + 1).clamp(max=units.count[:, None])
+        gone = torch.arange(units.width + 1, device=batch.device).clamp(max=units.count[:, None])
         curve = removal_curves(probe, batch, self.fill, units, place, gone, "prob")
-        value = torch.empty(curve.shape[:2], dtype=torch.float64)
-        for i, n in enumerate(units.count.tolist()):
+        value = torch.empty(curve.shape[:2], dtype=torch.float64, device=batch.device)
+        for i, n in enumerate(units.counts):
             own = curve[:, i, : n + 1].contiguous()
             value[:, i] = 1 - (own / own[:, :1]).mean(-1)
         empty = undefined(value, (units.count > 0).expand(value.shape), no_units_reason(self.units))

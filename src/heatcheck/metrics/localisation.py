@@ -1,13 +1,14 @@
 """Agreement of the map with a reference mask: pointing game, relevance mass and relevance rank."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Batch, Scores
 from heatcheck.domain.base import Units
@@ -47,13 +48,14 @@ class MaskMetric(Metric):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units, shape = probe.units(self.mask_units, batch), probe.domain.shape(batch.x)
-        share = maps.on(units)
+        share, index, count = moved(CPU, maps.on(units), units.index, units.count)  # references are there
+        units = replace(units, index=index, count=count)
         value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
         status = [OK] * len(batch)
         for i, reference in enumerate(batch.references):
             if "mask" not in reference:
                 continue
-            mask = torch.as_tensor(reference["mask"]).bool()
+            mask = torch.as_tensor(reference["mask"]).bool().cpu()
             status[i] = mask_status(mask, units, i)
             if status[i] == OK:
                 inside = units_inside(self.region(mask.reshape(shape)), units, i)
@@ -73,7 +75,7 @@ def units_inside(mask: Bool[Tensor, "..."], units: Units, row: int) -> Bool[Tens
     tensor([ True, False])
     """
     touched = units.index[row][mask.flatten()]
-    inside = torch.zeros(int(units.count[row]), dtype=torch.bool)
+    inside = torch.zeros(units.counts[row], dtype=torch.bool)
     inside[touched[touched >= 0]] = True
     return inside
 

@@ -125,7 +125,7 @@ class Randomisation(Metric):
         if self.variant != "smooth":
             again = Maps(maps.explain(batch, probe), maps.domain, batch)
             return again.on(units), again.status
-        total = torch.zeros(len(maps), len(batch), units.width, dtype=torch.float64)
+        total = torch.zeros(len(maps), len(batch), units.width, dtype=torch.float64, device=batch.device)
         status = [list(own) for own in maps.status]
         for rows, part in noisy_copies(probe, batch, self.copies, gaussian, self.noise, "mprt"):
             again = Maps(maps.explain(part, probe), maps.domain, part)
@@ -147,12 +147,13 @@ class Randomisation(Metric):
 
     def _histogram_entropy(self, values: Float[Tensor, "m b u"], units: Units) -> Float[Tensor, "m b"]:
         found = torch.zeros(values.shape[:2], dtype=torch.float64)
-        for i, n in enumerate(units.count.tolist()):
-            for j, own in enumerate(values[:, i, :n].double().numpy()):
+        here = values.double().cpu().numpy()
+        for i, n in enumerate(units.counts):
+            for j, own in enumerate(here[:, i, :n]):
                 share = np.histogram(own, self.bins)[0] / max(1, n)
                 share = share[share > 0]
                 found[j, i] = float(-(share * np.log(share)).sum())
-        return found
+        return found.to(values.device)
 
     def reexplanation_count(self, shape: Shape) -> int:
         if self.variant == "efficient":

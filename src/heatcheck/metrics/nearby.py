@@ -45,11 +45,12 @@ def noisy_copies(
     rngs = [batch.streams.generator(i, purpose) for i in range(len(batch))]
     sites = domain.deletable(batch.x).shape[1]
     size = max(probe.numerics.forward, probe.numerics.backward)
-    for rows in torch.split(torch.arange(len(batch)).repeat_interleave(times), size):
-        part = batch.take(rows.tolist())
-        noise = _noise(domain, part.x, draw, [rngs[i] for i in rows.tolist()]).to(leaf.dtype)
+    for first, rows in enumerate(torch.split(probe.rows(len(batch)).repeat_interleave(times), size)):
+        numbers = [(first * size + k) // times for k in range(len(rows))]
+        part = batch.take(numbers, rows)
+        noise = _noise(domain, part.x, draw, [rngs[i] for i in numbers]).to(leaf.dtype)
         moved = domain.with_leaf(part.x, leaf[rows] + noise * scale[rows].reshape(-1, *[1] * (leaf.ndim - 1)))
-        keep = torch.zeros(len(rows), sites, dtype=torch.bool)
+        keep = torch.zeros(len(rows), sites, dtype=torch.bool, device=batch.device)
         yield rows, part.with_inputs(domain.delete(part.x, keep, moved))
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heatcheck.core.devices import moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, Scores, digest_of, digest_of_tensor
 from heatcheck.metrics.base import Maps, Metric, metric, undefined
@@ -56,10 +57,11 @@ class PartDeletion(Metric):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         free = probe.domain.deletable(batch.x)
-        parts = [part_masks(reference.get("parts"), free.shape[1]) for reference in batch.references]
+        masks = [part_masks(own.get("parts"), free.shape[1]) for own in batch.references]
+        parts = list(moved(batch.device, *masks))
         drops = self._drops(probe, batch, parts)
         sites = maps.sites()
-        value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
+        value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64, device=batch.device)
         for i, (own, drop) in enumerate(zip(parts, drops, strict=True)):
             if len(own) > 1:
                 near = probe.domain.dilate(own, batch.x.take(slice(i, i + 1)), self.dilate) & free[i]
@@ -72,30 +74,19 @@ class PartDeletion(Metric):
 
     def _drops(self, probe: Probe, batch: Batch, parts: Sequence[PartMasks]) -> list[Float[Tensor, " _"]]:
         """Per sample, the drop of the output without each part."""
-        rows = torch.cat([torch.full((len(own),), i) for i, own in enumerate(parts)])
-        which = torch.cat([torch.arange(len(own)) for own in parts])
+        rows = torch.cat([torch.full((len(own),), i, device=batch.device) for i, own in enumerate(parts)])
         rendered = [reference.get("without") for reference in batch.references]
         for own, x in zip(parts, rendered, strict=True):
             check_rendered(own, x, batch.x)
-        shown = torch.tensor([rendered[i] is not None for i in rows.tolist()], dtype=torch.bool)
-        after = torch.empty(len(rows), dtype=torch.float64)
-
-        def keep(i: Int[Tensor, " k"]) -> Bool[Tensor, "k s"]:
-            return torch.stack([~parts[row][part] for row, part in places(~shown, i)])
-
-        def make(i: Int[Tensor, " k"]) -> Inputs:
-            seen = [(rendered[row], part) for row, part in places(shown, i)]
-            return Inputs.cat([x.take(slice(part, part + 1)) for x, part in seen if x is not None])
-
-        def places(of: Bool[Tensor, " n"], i: Int[Tensor, " k"]) -> list[tuple[int, int]]:
-            return list(zip(rows[of][i].tolist(), which[of][i].tolist(), strict=True))
-
-        after[~shown] = probe.deletions(batch, self.fill, Masks(rows[~shown], keep)).read(self.output)
-        names = [
-            f"without {rendered_digest(rendered[row], part)}"
-            for row, part in places(shown, torch.arange(int(shown.sum())))
-        ]
-        after[shown] = probe.named_answers(batch, rows[shown], names, make).read(self.output)
+        shown = torch.cat([torch.full((len(o),), x is not None) for o, x in zip(parts, rendered, strict=True)])
+        shown = shown.to(batch.device)
+        after = torch.empty(len(rows), dtype=torch.float64, device=batch.device)
+        hidden, pictures = torch.cat(list(parts))[~shown], [x for x in rendered if x is not None]
+        after[~shown] = probe.deletions(batch, self.fill, Masks(rows[~shown], lambda i: ~hidden[i])).read(self.output)
+        if pictures:
+            names = [f"without {rendered_digest(x, part)}" for x in pictures for part in range(len(x))]
+            make = Inputs.cat(pictures).to(batch.device).take
+            after[shown] = probe.named_answers(batch, rows[shown], names, make).read(self.output)
         drops = probe.clean(batch).read(self.output)[rows] - after
         return list(torch.split(drops, [len(own) for own in parts]))
 
@@ -110,9 +101,9 @@ class PartDeletion(Metric):
         return {CLEAN} | named | ends
 
 
-def rendered_digest(x: Inputs | None, part: int) -> str:
+def rendered_digest(x: Inputs, part: int) -> str:
     """The digest of the sample rendered without one of its parts."""
-    return digest_of(*(f"{k}{digest_of_tensor(v[part])}" for k, v in sorted(x.tensors.items()))) if x else ""
+    return digest_of(*(f"{k}{digest_of_tensor(v[part])}" for k, v in sorted(x.tensors.items())))
 
 
 def part_masks(parts: Tensor | None, sites: int) -> PartMasks:

@@ -57,7 +57,7 @@ class RandomLogit(Metric):
         classes = probe.model.class_count(batch.x)
         before = maps.on(units)
         if classes < 2:
-            nowhere = torch.zeros(before.shape[:2], dtype=torch.bool)
+            nowhere = torch.zeros(before.shape[:2], dtype=torch.bool, device=batch.device)
             return undefined(before[..., 0].double(), nowhere, "the model has only one class")
         other = replace(batch, target=other_classes(batch.streams, batch.target, classes))
         again = Maps(maps.explain(other, probe), maps.domain, other)

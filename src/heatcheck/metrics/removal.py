@@ -52,12 +52,11 @@ def removal_curves(
     """The output with the first `gone[b, k]` units of each order deleted; masks are made batch by batch."""
     m, b, k = place.shape[0], place.shape[1], gone.shape[1]
     at = units.spread(place.to(torch.int32), outside=torch.iinfo(torch.int32).max)
-    method, sample, step = spread_rows(m, b, k)
+    method, sample, step = spread_rows(m, b, k, probe.device)
 
     def keep(i: Int[Tensor, " n"]) -> Tensor:
-        orders, steps = torch.unique_consecutive(method[i] * b + sample[i], return_counts=True)
-        limits = torch.split(gone[sample[i], step[i]], steps.tolist())
-        return torch.cat([at[o // b, o % b] >= limit[:, None] for o, limit in zip(orders, limits, strict=True)])
+        orders = at.flatten(0, 1).index_select(0, method[i] * b + sample[i])
+        return orders >= gone[sample[i], step[i]][:, None]
 
     answers = probe.deletions(batch, fill, Masks(sample, keep))
     return answers.read(output).reshape(b, m, k).transpose(0, 1).contiguous()
@@ -93,7 +92,7 @@ class Removal(Metric):
             inclusive = probe.domain.inclusive_percentiles
             least_first = order == LEAST
             place = percentile_places(maps.on(units), units, self.steps, least_first=least_first, inclusive=inclusive)
-            gone = torch.arange(1, self.steps + 2).expand(len(batch), -1)
+            gone = torch.arange(1, self.steps + 2, device=batch.device).expand(len(batch), -1)
         else:
             place = relevance_places(maps, units, self.ties)
             place = mirrored(place, units) if order == LEAST else place

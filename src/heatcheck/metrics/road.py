@@ -79,7 +79,7 @@ class Road(Metric):
         units = probe.units(self.units, batch)
         place = relevance_places(maps, units, self.ties)
         place = mirrored(place, units) if order == LEAST else place
-        gone = units.count[:, None] * torch.tensor(PERCENTAGES) // 100
+        gone = units.count[:, None] * torch.tensor(PERCENTAGES, device=batch.device) // 100
         return removal_curves(probe, batch, self.fill, units, place, gone, self.output)
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:

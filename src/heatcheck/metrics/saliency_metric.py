@@ -79,7 +79,7 @@ class SaliencyMetric(Metric):
         never = torch.iinfo(torch.int32).max
         place = units.spread(relevance_places(maps, units, self.ties).to(torch.int32), outside=never)
         m, b, k = len(maps), len(batch), salient.shape[1]
-        sample = torch.arange(b).repeat_interleave(m * k)
+        sample = torch.arange(b, device=batch.device).repeat_interleave(m * k)
         grid = place.reshape(m, b, h, w)
         edges = torch.stack([self._edges(grid[j, i], salient[i]) for i in range(b) for j in range(m)]).reshape(-1, 4)
 
@@ -89,7 +89,7 @@ class SaliencyMetric(Metric):
             resized = [F.interpolate(c, (h, w), mode="bilinear", align_corners=False) for c in cut]
             return domain.with_leaf(batch.x.take(sample[index]), torch.cat(resized))
 
-        logprob = torch.empty(len(sample), dtype=torch.float64)
+        logprob = torch.empty(len(sample), dtype=torch.float64, device=batch.device)
         for index, answers in probe.answers(batch, sample, crops):
             logprob[index] = answers.read("logprob")
         area = ((edges[:, 1] - edges[:, 0]) * (edges[:, 3] - edges[:, 2])).double() / (h * w)
@@ -101,7 +101,7 @@ class SaliencyMetric(Metric):
         """How many units are salient at each q: ⌊q·n⌋, but at least one."""
         if self.share:
             return (self.share * count[:, None].double()).floor().long().clamp_min(1)
-        return (torch.arange(1, self.steps) * count[:, None] // self.steps).clamp_min(1)
+        return (torch.arange(1, self.steps, device=count.device) * count[:, None] // self.steps).clamp_min(1)
 
     def _edges(self, place: Int[Tensor, "h w"], salient: Int[Tensor, " k"]) -> Int[Tensor, "k 4"]:
         """Top, bottom, left, right (ends excluded) of the box at each q."""
@@ -150,5 +150,5 @@ def _around(region: Bool[Tensor, "h w"], place: Int[Tensor, "h w"]) -> Bool[Tens
     >>> _around(torch.tensor([[True, False, True]]), torch.tensor([[1, 2, 0]]))
     tensor([[False, False,  True]])
     """
-    parts, _ = ndimage.label(region.numpy(), np.ones((3, 3), dtype=int))
-    return torch.from_numpy(parts == parts.flat[int(place.argmin())])
+    parts, _ = ndimage.label(region.cpu().numpy(), np.ones((3, 3), dtype=int))
+    return torch.from_numpy(parts == parts.flat[int(place.argmin())]).to(region.device)

@@ -46,8 +46,8 @@ class SingleDeletion(Metric):
         after = probe.singles(batch, self.fill, units).reshape(len(batch), units.width).read(self.output)
         drop = probe.clean(batch).read(self.output)[:, None] - after
         share = maps.on(units)
-        value = torch.empty(len(maps), len(batch), dtype=torch.float64)
-        for i, n in enumerate(units.count.tolist()):
+        value = torch.empty(len(maps), len(batch), dtype=torch.float64, device=batch.device)
+        for i, n in enumerate(units.counts):
             value[:, i] = spearman(share[:, i, :n], drop[i, :n].expand(len(maps), n))
         if self.nan == "zero":
             value = value.nan_to_num(0.0)

@@ -82,7 +82,7 @@ class Sensitivity(Metric):
     def _explained_steps(self, probe: Probe, batch: Batch, maps: Maps) -> Steps:
         units = probe.units("site", batch)
         before = maps.on(units)
-        n = units.count.tolist()
+        n = units.counts
         leaf = probe.domain.leaf(batch.x).detach()
         status = [list(own) for own in maps.status]
         change, length = [], []

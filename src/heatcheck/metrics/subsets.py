@@ -72,20 +72,20 @@ def _members(n: int, chosen: Int[Tensor, " k"]) -> Bool[Tensor, " n"]:
 def deletion_masks(units: Units, sets: Sequence[Sequence[Subset]]) -> Masks:
     """Masks that delete each set of each sample."""
     each = [(row, subset) for row, own in enumerate(sets) for subset in own]
-    rows = torch.tensor([row for row, _ in each], dtype=torch.long)
+    rows = torch.tensor([row for row, _ in each], dtype=torch.long, device=units.index.device)
 
     def keep(i: Int[Tensor, " k"]) -> Bool[Tensor, "k s"]:
         gone = torch.zeros(len(i), units.width, dtype=torch.bool)
         for out, j in zip(gone, i.tolist(), strict=True):
             inside = each[j][1]()
             out[: len(inside)] = inside
-        return ~units.take(rows[i]).spread(gone)
+        return ~units.take(rows[i]).spread(gone.to(rows.device))
 
     return Masks(rows, keep)
 
 
 def subset_sums(values: Float[Tensor, "m n"], sets: Sequence[Subset]) -> Float[Tensor, "m k"]:
-    """The sum of the values in each set, in double precision and in the order of units.
+    """The sum of the values in each set, on the CPU, in double precision and in the order of units.
 
     >>> subset_sums(torch.tensor([[1.0, 2.0, 4.0]]), [lambda: torch.tensor([True, False, True])]).tolist()
     [[5.0]]

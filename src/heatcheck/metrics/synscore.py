@@ -58,6 +58,8 @@ def average_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -
     """
     ordered, order = values.sort(descending=True)
     hits = inside[order].double().cumsum(0)
-    ends = torch.nonzero(torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])).flatten()
+    ends = torch.nonzero(
+        torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool, device=values.device)])
+    ).flatten()
     gained = torch.diff(hits[ends], prepend=hits.new_zeros(1))
     return (gained * hits[ends] / (ends + 1)).sum() / hits[-1]

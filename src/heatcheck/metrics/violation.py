@@ -52,7 +52,7 @@ class Violation(Metric):
         units = probe.units(self.units, batch)
         share = maps.on(units).double()
         place = by_relevance(share.abs(), tie_breakers(batch.streams, units, "random"), units)
-        many = torch.tensor([self._top_count(n) for n in units.count.tolist()])
+        many = torch.tensor([self._top_count(n) for n in units.counts], device=batch.device)
         claim = torch.where(place < many[:, None], share, 0.0).sum(-1)
         drop = probe.clean(batch).read(self.output) - self._after(probe, batch, units, place, many)
         value = (claim.sign() * drop < 0).double()

@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heatcheck.core.devices import CPU
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
 from heatcheck.domain.base import Domain
@@ -94,9 +95,9 @@ class Model(ABC):
     @property
     def device(self) -> torch.device:
         """Where the model lives, and where everything about its samples does."""
-        return torch.device("cpu")
+        return CPU
 
-    def on(self, device: torch.device) -> "Model":
+    def on(self, device: torch.device) -> Self:
         """The same model on a device; this one where it lives there already. A function gets its inputs on the CPU."""
         return self
 
@@ -194,7 +195,7 @@ class Model(ABC):
         """The number of classes, read from the output for one input and cached."""
         if self._class_count is None:
             with torch.inference_mode():
-                self._class_count = self.logits(x.take(slice(0, 1))).shape[1]
+                self._class_count = self.logits(x.take(slice(0, 1)).to(self.device)).shape[1]
         return self._class_count
 
     def randomised(self, layer: str | Sequence[str], seed: int) -> "Model":
@@ -236,6 +237,7 @@ class TorchModel(Model):
         super().__init__(name, domain, classes)
         self.as_given = ModuleState(network.training, hooks_on(network))
         self._network = private_copy(network)
+        self._device = CPU
         self._encoder = encoder
         self.preprocessing = preprocessing
         self.channels_last: bool | None = None
@@ -254,13 +256,15 @@ class TorchModel(Model):
     @property
     def device(self) -> torch.device:
         tensors = itertools.chain(self._network.parameters(), self._network.buffers())
-        return next((t.device for t in tensors), torch.device("cpu"))
+        return next((t.device for t in tensors), self._device)
 
-    def on(self, device: torch.device) -> "Model":
+    def on(self, device: torch.device) -> Self:
         if self.device == device or (device.index is None and self.device.type == device.type):
             return self
         twin = copy.copy(self)
         twin._network = private_copy(self._network).to(device)
+        twin._device, twin._layers, twin.followed = device, {}, set()
+        twin._own_embedding()
         return twin
 
     def computing_in(self, precision: str) -> "Model":
@@ -309,13 +313,16 @@ class TorchModel(Model):
                 return t.dtype
         return torch.float32
 
+    def _own_embedding(self) -> None:
+        """Make the domain use this network's own word embeddings; pictures have none."""
+
     def module(self) -> nn.Module:
         return self._network
 
     def layers(self, x: Inputs) -> list[Layer]:
         key = x.shape_key()
         if key not in self._layers:
-            one = x.take(slice(0, 1))
+            one = x.take(slice(0, 1)).to(self.device)
 
             def answer(graph: bool) -> Float[Tensor, "1 k"]:
                 leaf = self.domain.leaf(one).detach().clone()
@@ -337,7 +344,7 @@ class TorchModel(Model):
 
     def weighted_layers(self, x: Inputs) -> list[str]:
         if not self._weighted:
-            one = x.take(slice(0, 1))
+            one = x.take(slice(0, 1)).to(self.device)
             self._weighted = in_order_of_use(self._network, lambda: self.logits(one))
         return self._weighted
 
@@ -353,6 +360,7 @@ class TorchModel(Model):
         for name in names:
             rng = torch.Generator().manual_seed(int(digest_of(f"{seed}", name)[:15], 16))
             redraw(twin._network.get_submodule("" if name == "." else name), rng)
+        twin._own_embedding()
         return twin
 
 
@@ -389,8 +397,9 @@ def redraw(layer: nn.Module, rng: torch.Generator) -> None:
     with torch.no_grad():
         for weight in layer.parameters(recurse=False):
             noise = torch.randn(weight.shape, generator=rng, dtype=torch.float64)
-            spread = weight.double().std(correction=0) if weight.numel() > 1 else weight.double().abs()
-            weight.copy_(weight.double().mean() + spread * noise)
+            own = weight.cpu().double()  # drawn and summed on the CPU, so that every device gets the same weights
+            spread = own.std(correction=0) if own.numel() > 1 else own.abs()
+            weight.copy_((own.mean() + spread * noise).to(weight.dtype))
 
 
 def private_copy(network: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
 from heatcheck.data.references import spans_of
 from heatcheck.domain.text import TextDomain
-from heatcheck.models.base import Layer, Model, TorchModel
+from heatcheck.models.base import Layer, TorchModel
 from heatcheck.models.text_questions import (
     ENCODER,
     alike,
@@ -233,12 +233,6 @@ class TextModel(TorchModel):
 
     def layers(self, x: Inputs) -> list[Layer]:
         raise NotApplicable(f"{self.name} reads texts: it has no spatial feature maps")
-
-    def randomised(self, layer: str | Sequence[str], seed: int) -> Model:
-        twin = super().randomised(layer, seed)
-        assert isinstance(twin, TextModel)  # noqa: S101 - for the type checker: a copy has its original's class
-        twin._own_embedding()
-        return twin
 
     def check(self) -> None:
         """Refuse a network whose answers cannot be compared when tokens are deleted.

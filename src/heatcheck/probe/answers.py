@@ -1,11 +1,14 @@
 """What is kept of a model's answer: enough for every output, small enough to store for every question."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.devices import CPU, indices
 from heatcheck.core.types import HeatcheckError, NotApplicable
 
 WIDTH = 6
@@ -21,6 +24,8 @@ class Answers:
     rows: Float[Tensor, "n 6"]
     target: Int[Tensor, " n"]
     label: Int[Tensor, " n"]
+    number: bool | None = None
+    """Whether the model gives one number per input; None where the rows must be looked at to know."""
 
     @staticmethod
     def compress(logits: Float[Tensor, "n c"], target: Int[Tensor, " n"]) -> Float[Tensor, "n 6"]:
@@ -37,7 +42,7 @@ class Answers:
     def read(self, output: str) -> Float[Tensor, " n"]:
         """The scalar called `output` for each row; NaN for accuracy where there is no label."""
         logit, lse, first, second, winner = self.rows[:, :5].unbind(1)
-        if torch.isneginf(second).any():
+        if torch.isneginf(second).any() if self.number is None else self.number:
             _needs_classes(output)
         if output == "logit":
             return logit
@@ -54,6 +59,61 @@ class Answers:
     def reshape(self, *shape: int) -> "ShapedAnswers":
         """The same rows, read as an array of the given shape."""
         return ShapedAnswers(self, shape)
+
+
+@dataclass
+class Known:
+    """Answers by question: where the model lives for whoever asks, on the CPU for the store.
+
+    Args:
+        filed: answers on the CPU, by question.
+        device: where the model lives.
+    """
+
+    filed: dict[bytes, Float[np.ndarray, "6"]]
+    device: torch.device = CPU
+    _there: list[Float[Tensor, "k 6"]] = field(default_factory=list)
+    _places: dict[bytes, int] = field(default_factory=dict)
+    _unfiled: list[bytes] = field(default_factory=list)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.filed or key in self._places
+
+    def add(self, keys: Sequence[bytes], rows: Float[Tensor, "k 6"]) -> None:
+        """Keep new answers; from another device than the CPU they are copied when they are filed."""
+        if self.device == CPU:
+            self.filed.update(zip(keys, rows.numpy(), strict=True))
+        else:
+            self._hold(keys, rows)
+            self._unfiled += keys
+
+    def read(self, keys: Sequence[bytes]) -> Float[Tensor, "n 6"]:
+        """The answers to questions that are all known."""
+        if self.device == CPU:
+            return torch.from_numpy(np.stack([self.filed[key] for key in keys]) if keys else np.empty((0, WIDTH)))
+        stored = [key for key in dict.fromkeys(keys) if key not in self._places]
+        if stored:
+            self._hold(stored, torch.from_numpy(np.stack([self.filed[key] for key in stored])).to(self.device))
+        return self._rows(keys)
+
+    def file(self) -> dict[bytes, Float[np.ndarray, "6"]]:
+        """All answers on the CPU; those that are new there are copied at once."""
+        if self._unfiled:
+            self.filed.update(zip(self._unfiled, self._rows(self._unfiled).cpu().numpy(), strict=True))
+            self._unfiled = []
+        return self.filed
+
+    def _hold(self, keys: Sequence[bytes], rows: Tensor) -> None:
+        first = len(self._places)
+        self._places.update((key, first + i) for i, key in enumerate(keys))
+        self._there.append(rows)
+
+    def _rows(self, keys: Sequence[bytes]) -> Tensor:
+        if not keys:
+            return torch.empty(0, WIDTH, dtype=torch.float64, device=self.device)
+        self._there = [torch.cat(self._there)]
+        places = [self._places[key] for key in keys]
+        return self._there[0][indices(places, self.device)]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.devices import home
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Domain, Units
 from heatcheck.models.base import Model
@@ -73,14 +74,40 @@ class Calls:
     spent: Spent = field(default_factory=Spent)
     halved: bool = False
     _cache: dict[tuple[str, int], tuple[Any, Any]] = field(default_factory=dict, repr=False)
+    _gives_number: bool | None = None
+    """Whether its answers are one number each; None before the first."""
+    _placed: dict[int, tuple[Batch, Batch]] = field(default_factory=dict, repr=False)
 
     @property
     def domain(self) -> Domain:
         """Pictures or texts, as the model takes them."""
         return self.model.domain
 
+    @property
+    def device(self) -> torch.device:
+        """Where inputs, masks, orders and maps live: with the model, wherever its device has double precision."""
+        return home(self.model.device)
+
+    def placed(self, batch: Batch) -> Batch:
+        """The batch where the model lives; moved once, however many components ask about it."""
+        if batch.device == self.device:
+            return batch
+        if id(batch) not in self._placed:
+            shared = [there.x for here, there in self._placed.values() if here.x is batch.x]
+            self._placed[id(batch)] = (batch, batch.to(self.device, shared[0] if shared else None))
+        return self._placed[id(batch)][1]
+
+    def rows(self, n: int, first: int = 0) -> Int[Tensor, " n"]:
+        """The numbers `first`, `first` + 1 … of `n` rows, where the model lives."""
+        return torch.arange(first, first + n, device=self.device)
+
+    def _there(self, t: Tensor) -> Tensor:
+        """A tensor on the model's own device, which is another one where that has no double precision."""
+        return t.to(self.model.device)
+
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
         """Class scores of any number of inputs, without a graph, in calls of the exact shape."""
+        x = x.to(self.device)
 
         def rows(index: Tensor) -> Inputs:
             return x if len(index) == len(x) else x.take(index)  # a call that fits needs no copy
@@ -96,7 +123,9 @@ class Calls:
             own = rows[index]
             yield (
                 index,
-                Answers(Answers.compress(logits, batch.target[own]), batch.target[own], batch.label[own]),
+                Answers(
+                    Answers.compress(logits, batch.target[own]), batch.target[own], batch.label[own], self._gives_number
+                ),
             )
 
     def gradients(
@@ -130,25 +159,24 @@ class Calls:
         def slope(x: Inputs, index: Tensor) -> Tensor:
             leaf = self.domain.leaf(x).detach().requires_grad_()
             with torch.enable_grad():
-                out = scalar(
-                    self._scores(self.domain.with_leaf(x, leaf), len(index)), batch.target[rows[index]], output
-                )
+                scores = self._scores(self.domain.with_leaf(x, leaf), len(index))
+                out = scalar(scores, self._there(batch.target[rows[index]]), output)
                 (grad,) = torch.autograd.grad(out.sum(), leaf)
-            note(out.detach())
+            note(out.detach().to(self.device))
             return grad.detach()
 
         yield from self._calls(len(rows), make, slope, "backward")
 
     def gradient(self, batch: Batch, output: str) -> Float[Tensor, "b ..."]:
         """Leaf gradients at the batch itself; asked once however many methods want them."""
-        rows = torch.arange(len(batch))
+        rows = self.rows(len(batch))
 
         def run() -> Tensor:
             return torch.cat([g for _, g in self._slopes(batch, rows, batch.x.take, output)])
 
         self.spent.asked += len(batch)
         self.spent.slopes += len(batch)
-        found: Tensor = self.cached(f"gradient {output} {batch.target.tolist()}", batch, run)
+        found: Tensor = self.cached(f"gradient {output} {list(batch.targets)}", batch, run)
         return found
 
     def units(self, name: str, batch: Batch) -> Units:
@@ -200,7 +228,7 @@ class Calls:
                     f"the model was called with {len(leaf)} inputs in a part of {len(batch)} samples; call it with all of "
                     "them, or with whole copies of all of them (x.repeat(k, …))"
                 )
-            rows = torch.arange(len(batch)).repeat(len(leaf) // len(batch))
+            rows = self.rows(len(batch)).repeat(len(leaf) // len(batch))
             graph = torch.is_grad_enabled() and leaf.requires_grad
             if graph:
                 self._needs_gradients()
@@ -234,7 +262,7 @@ class Calls:
         at = 0
         while at < n:
             size = getattr(self.numerics, direction)
-            index = torch.arange(at, min(at + size, n))
+            index = self.rows(min(size, n - at), at)
             short = size - len(index)
             padded = torch.cat([index, index[:1].expand(short)]) if short else index
             try:
@@ -252,7 +280,7 @@ class Calls:
     def _timed(self, run: Callable[[Inputs, Tensor], Tensor], x: Inputs, index: Tensor, direction: str) -> Tensor:
         start = time.perf_counter()
         with threads(self.numerics.threads):
-            out = run(x, index)
+            out = run(x.to(self.model.device), index).to(self.device)
         if direction == "backward":
             self.spent.slope_seconds += time.perf_counter() - start
         elif direction == "forward":
@@ -285,6 +313,7 @@ class Calls:
 
     def _scores(self, x: Inputs, rows: int) -> Float[Tensor, "n c"]:
         out = self.model.logits(x)
+        self._gives_number = out.ndim == 2 and out.shape[1] == 1
         if len(out) != rows:
             raise HeatcheckError(
                 f"{self.model.name} returned {tuple(out.shape)} for {rows} inputs; return one row of class scores per "
@@ -349,10 +378,12 @@ def count_on(function: UserFunction, leaf: Float[Tensor, "1 ..."], classes: int 
         nonlocal forwards, backwards
         forwards += len(leaf)
         backwards += len(leaf) if torch.is_grad_enabled() and leaf.requires_grad else 0
-        return leaf.flatten(1).mean(1, keepdim=True) * torch.linspace(1, 2, classes, dtype=leaf.dtype)
+        return leaf.flatten(1).mean(1, keepdim=True) * torch.linspace(
+            1, 2, classes, dtype=leaf.dtype, device=leaf.device
+        )
 
     try:
-        function(stand_in, leaf, torch.zeros(1, dtype=torch.long), slice(0, 1))
+        function(stand_in, leaf, torch.zeros(1, dtype=torch.long, device=leaf.device), slice(0, 1))
     except Exception:
         return None
     return forwards, backwards

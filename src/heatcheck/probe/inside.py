@@ -70,7 +70,7 @@ class Inside(Calls):
                 return seen[-1].clone()  # what comes next may work in place
 
             with torch.enable_grad(), place.changed(self.model.module(), cut):
-                out = scalar(self.model.logits(x), batch.target[index], output)
+                out = scalar(self.model.logits(x), self._there(batch.target[index]), output)
                 (grad,) = torch.autograd.grad(out.sum(), seen[-1])
             return torch.stack([place.maps(seen[-1].detach()), place.maps(grad)], 1).contiguous()
 
@@ -79,7 +79,7 @@ class Inside(Calls):
 
         self.spent.asked += len(batch)
         self.spent.slopes += len(batch)
-        pairs: Tensor = self.cached(f"activations {place.name} {output} {batch.target.tolist()}", batch, run)
+        pairs: Tensor = self.cached(f"activations {place.name} {output} {list(batch.targets)}", batch, run)
         return pairs[:, 0], pairs[:, 1]
 
     def feature_maps(self, batch: Batch, layer: str) -> Float[Tensor, "b c h w"]:
@@ -118,18 +118,18 @@ class Inside(Calls):
         for row in range(len(batch)):
 
             def make(index: Tensor, row: int = row) -> Inputs:
-                return batch.x.take(torch.full((1 if narrow else len(index),), row))
+                return batch.x.take(torch.full((1 if narrow else len(index),), row, device=self.device))
 
             for index, logits in self._calls(times, make, lambda x, i: self._edited(place, x, i, edit), "forward"):
                 target, label = (t[row].expand(len(index)) for t in (batch.target, batch.label))
-                yield row, index, Answers(Answers.compress(logits, target), target, label)
+                yield row, index, Answers(Answers.compress(logits, target), target, label, self._gives_number)
 
     def _edited(
         self, place: Layer, x: Inputs, index: Tensor, edit: Callable[[Tensor, Tensor], None]
     ) -> Float[Tensor, "m k"]:
         def change(out: Tensor) -> Tensor:
             wide = out.expand(len(index), *out.shape[1:]).clone()
-            edit(place.maps(wide), index)
+            edit(place.maps(wide), self._there(index))
             return wide
 
         with place.changed(self.model.module(), change):
@@ -142,10 +142,11 @@ class Inside(Calls):
             maps[1] = 0
 
         def same() -> bool:
-            two = torch.zeros(2, dtype=torch.long)
-            wide = self._edited(place, x.take(two), two, hide)
+            two = self.rows(2) * 0
+            there = x.take(two).to(self.model.device)
+            wide = self._edited(place, there, two, hide)
             try:
-                narrow = self._edited(place, x.take(two[:1]), two, hide)
+                narrow = self._edited(place, there.take(slice(0, 1)), two, hide)
             except (RuntimeError, ValueError, IndexError, HeatcheckError):
                 return False
             return torch.allclose(narrow, wide, rtol=1e-4, atol=1e-4 * float(wide.abs().max()))
@@ -185,7 +186,7 @@ class Inside(Calls):
             with torch.enable_grad():
                 with active:
                     logits = self.model.logits(self.domain.with_leaf(x, leaf))
-                own = batch.target[rows[index]]
+                own = self._there(batch.target[rows[index]])
                 value = scalar(logits[: len(own)], own, output)
                 return read(Seen(active, leaf, logits, own, value, self.domain.seen(x))).detach()
 
@@ -207,7 +208,7 @@ class Inside(Calls):
         key = f"{type(active).__qualname__} {batch.x.shape_key()}"
         if key in self.model.followed:
             return
-        x = batch.x.take(torch.zeros(copies, dtype=torch.long))
+        x = batch.x.take(self.rows(copies) * 0).to(self.model.device)
         leaf = self.domain.leaf(x).detach().requires_grad_()
         with torch.enable_grad():
             plain = self.model.logits(self.domain.with_leaf(x, leaf)).detach()

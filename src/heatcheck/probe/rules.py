@@ -385,7 +385,7 @@ def _attention(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
     if given["enable_gqa"]:
         rules.unknown("attention whose heads share keys")
     if given["is_causal"]:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     scale = given["scale"] if given["scale"] is not None else q.shape[-1] ** -0.5
     with rules:
         return rules.attention(q, k, v, mask, scale)

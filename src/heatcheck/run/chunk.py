@@ -82,7 +82,7 @@ class Finished:
         self._maps, self._scores = {}, {}
         if groups:
             first = next(iter(groups.values()))
-            first.answers = {k: v for k, v in self.probe.memo.items() if k not in self.saved_answers}
+            first.answers = {k: v for k, v in self.probe.answered().items() if k not in self.saved_answers}
             self.saved_answers |= first.answers.keys()
         return list(groups.values())
 

@@ -24,6 +24,7 @@ from heatcheck.testing.models import (
     linear,
     one_head_attention,
 )
+from heatcheck.testing.pretend import pretend_device
 from heatcheck.testing.scenes import probe_for, toy_batch, toy_maps
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "gap_linear",
     "linear",
     "one_head_attention",
+    "pretend_device",
     "probe_for",
     "skipped_checks",
     "toy_batch",

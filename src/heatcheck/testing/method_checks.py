@@ -15,6 +15,7 @@ from heatcheck.methods.base import Method
 from heatcheck.models.base import CallableModel, Model
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.testing import models as toys
+from heatcheck.testing.device_checks import on_cpu, on_pretend
 from heatcheck.testing.models import Toy
 from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
 from heatcheck.testing.watch import Broken, counting, failing_at, global_randomness, global_seed, unchanged
@@ -200,6 +201,16 @@ def check_float32_near_float64(method: Method, models: Models | None = None) -> 
         x = Inputs({k: v.float() if v.is_floating_point() else v for k, v in batch.x.tensors.items()})
         values = fresh(method, single, replace(batch, x=x)).values
         near(values, reference, f"{method.name} on {model.name}", "float32 gave other maps than float64", 2e-3)
+
+
+def check_any_device(method: Method, models: Models | None = None) -> None:
+    """On a pretend accelerator a method makes the maps that it makes on the CPU, and copies little."""
+    for model, batch in scenes(method, models):
+        who = f"{method.name} on {model.name}"
+        want = on_cpu(model, batch, method)
+        got, _, _ = on_pretend(model, batch, method, who)
+        assert got.status == want.status, f"{who}: on another device its statuses are {got.status}, not {want.status}"
+        near(got.values, want.values, who, "another device gave other maps", 1e-12)
 
 
 def check_reasoned_skip(method: Method, models: Models | None = None) -> None:
@@ -498,6 +509,7 @@ GENERAL = (
     check_model_untouched,
     check_global_rng_untouched,
     check_float32_near_float64,
+    check_any_device,
     check_reasoned_skip,
     check_passes_predicted,
     check_repr_rebuilds,

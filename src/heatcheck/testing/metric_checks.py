@@ -13,7 +13,8 @@ from heatcheck.metrics.base import Maps, Metric
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.probe.probe import Probe
 from heatcheck.testing import models as toys
-from heatcheck.testing.method_checks import Models, claims, in_single_precision, rebuilds, refusal
+from heatcheck.testing.device_checks import on_cpu, on_pretend
+from heatcheck.testing.method_checks import Models, claims, in_single_precision, near, rebuilds, refusal
 from heatcheck.testing.models import Toy
 from heatcheck.testing.scenes import changed_maps, probe_for, take_maps, toy_batch, toy_maps
 from heatcheck.testing.watch import global_randomness, global_seed, unchanged
@@ -57,12 +58,15 @@ class Scene:
 
     def scores(self, probe: Probe | None = None) -> Scores:
         """The metric's scores, from a fresh probe unless one is given."""
+        return self.run(probe or probe_for(self.model), self.batch)
+
+    def run(self, probe: Probe, batch: Batch) -> Scores:
+        """The metric's scores of the samples, wherever they are."""
+        maps = self.maps.placed(probe)
         if not self.metric.across_models:
-            return self.metric(probe or probe_for(self.model), self.batch, self.maps)
-        other = Maps(
-            [replace(a, values=a.values.flip(-1) + a.values) for a in self.maps.items], self.maps.domain, self.batch
-        )
-        return self.metric.across({"a": self.batch, "b": self.batch}, {"a": self.maps, "b": other})["a"]
+            return self.metric(probe, batch, maps)
+        other = Maps([replace(a, values=a.values.flip(-1) + a.values) for a in maps.items], maps.domain, batch)
+        return self.metric.across({"a": batch, "b": batch}, {"a": maps, "b": other})["a"]
 
     def take(self, rows: Sequence[int]) -> "Scene":
         """Some of the samples."""
@@ -254,6 +258,17 @@ def check_global_rng_untouched(metric: Metric, models: Models | None = None) -> 
             same(scene.scores(), reference, scene.who, "the global seed changed a score")
 
 
+def check_any_device(metric: Metric, models: Models | None = None) -> None:
+    """On a pretend accelerator a metric gives the scores that it gives on the CPU, and copies little."""
+    for scene in scenes(metric, models):
+        want = on_cpu(scene.model, scene.batch, scene.run)
+        got, _, _ = on_pretend(scene.model, scene.batch, scene.run, scene.who)
+        assert got.status == want.status, f"{scene.who}: on another device it says {got.status}, not {want.status}"
+        for ours, theirs in ((got.value, want.value), (got.curve, want.curve)):
+            if ours is not None and theirs is not None:
+                near(ours.nan_to_num(), theirs.nan_to_num(), scene.who, "another device gave other scores", 1e-12)
+
+
 def check_passes_predicted(metric: Metric, models: Models | None = None) -> None:
     """`asks`, `passes` and `again` together foretell what the probe counts for one method."""
     for scene in scenes(metric, models):
@@ -414,6 +429,7 @@ GENERAL = (
     check_constant_model_handled,
     check_model_untouched,
     check_global_rng_untouched,
+    check_any_device,
     check_passes_predicted,
     check_reasoned_skip,
     check_records_respected,

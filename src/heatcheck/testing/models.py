@@ -1,7 +1,7 @@
 """Toy models whose right answers are known: tiny, made from a seed, in double precision unless told otherwise."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.domain.text import TextDomain
 from heatcheck.models.architectures.bagnet import BagNet
 from heatcheck.models.architectures.bcos import BasicBlock, BcosResNet
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import TorchModel
 
 PAD, CLS, SEP, MASK, UNK, FIRST_WORD = range(6)
 """The toy vocabulary's special ids, and the first that is a word."""
@@ -91,12 +91,6 @@ class TextToy(Toy):
 
     def call(self, network: nn.Module, x: Inputs) -> Any:
         return network(self.domain.leaf(x), x["attention"])
-
-    def randomised(self, layer: str | Sequence[str], seed: int) -> Model:
-        twin = super().randomised(layer, seed)
-        if isinstance(twin, TextToy):
-            twin._own_embedding()
-        return twin
 
 
 # -- pictures --------------------------------------------------------------------------------------------------
