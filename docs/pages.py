@@ -18,8 +18,9 @@ anything at all (map: the metric measures the model).
 FILLS = """# Fills
 
 What takes the place of what is deleted, as each declares itself; `heatcheck list fills --json` says the same to
-programs. `heatcheck fills MODEL` measures how far out of distribution each takes your model. Written by `make docs`; a
-test keeps it true.
+programs. `heatcheck fills MODEL` measures how far out of distribution each takes your model. *Computed* says where: on
+the model's device, or on the CPU alone, where from another device each batch goes there and back once
+([devices.md](devices.md)). Written by `make docs`; a test keeps it true.
 """
 ASKS = {
     "curve": "Curves: delete step by step",
@@ -66,9 +67,12 @@ def row(cells: list[str]) -> str:
 
 def fills_page() -> str:
     """One table, then what each takes."""
-    rows = [row([f"`{e.id}`", e.summary, ", ".join(e.facts["on"])]) for e in shipped("fill")]
+    rows = [
+        row([f"`{e.id}`", e.summary, ", ".join(e.facts["on"]), "on the CPU" if e.facts["host"] else "with the model"])
+        for e in shipped("fill")
+    ]
     more = [text for entry in shipped("fill") for text in details(entry)]
-    return "\n".join([FILLS, "| fill | what it does | on |", "| --- | --- | --- |", *rows, "", *more])
+    return "\n".join([FILLS, "| fill | what it does | on | computed |", "| --- " * 4 + "|", *rows, "", *more])
 
 
 def details(entry: Entry) -> list[str]:

@@ -58,6 +58,7 @@ def _component(kind: str, row: Mapping[str, Any]) -> Iterator[Line]:
     if kind == "metric":
         low, high = row["within"]
         yield "better", f"{row['better']}; from {'−∞' if low is None else low} to {'∞' if high is None else high}"
+    yield from _where(row)
     if kind != "fill":
         yield "needs", ", ".join(row["uses"] if kind == "method" else row["needs"]) or _NOTHING[kind]
     yield from _parameters(row)
@@ -74,6 +75,11 @@ def _component(kind: str, row: Mapping[str, Any]) -> Iterator[Line]:
     if "version" in row:
         yield "version", str(row["version"])
     yield from _examples(kind, row)
+
+
+def _where(row: Mapping[str, Any]) -> Iterator[Line]:
+    if row.get("host"):
+        yield "where", "on the CPU alone; from another device each batch goes there and back once"
 
 
 _NOTHING = {"method": "nothing but outputs", "metric": "nothing but inputs and maps"}
@@ -132,6 +138,7 @@ def _source(option: str, row: Mapping[str, Any]) -> Iterator[Line]:
 def _units(row: Mapping[str, Any]) -> Iterator[Line]:
     yield "what", row["summary"]
     yield "on", " and ".join(f"{modality}s" for modality in row["on"])
+    yield from _where(row)
     where = "" if "image" in row["on"] else " --models minilm_sentiment --data texts"
     units = row["form"].replace("(n)", "(8)")
     yield "example", f"heatcheck run --metrics {quote(f'sds(units={units})')}{where}"
