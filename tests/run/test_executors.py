@@ -21,7 +21,7 @@ from heatcheck.run.work import SampleRef, Sources, Work
 
 FIXED = Runtime(batch=4, progress="none")
 MUTANTS = (
-    ("run/executors/here.py", "self.waiting.pop(0)", "self.waiting.pop()", "test_works_are_computed_in_their_order"),
+    ("run/executors/base.py", "self.waiting.pop(0)", "self.waiting.pop()", "test_works_are_computed_in_their_order"),
     (
         "run/execution.py",
         "elapsed + elapsed / finished > self.runtime.budget",
@@ -88,6 +88,17 @@ def test_a_cancelled_executor_begins_nothing_more(ready):
     next(receipts)
     executor.cancel()
     assert list(receipts) == []
+
+
+def test_a_work_is_cut_down_or_withheld_when_it_is_about_to_begin(ready):
+    setup, store, parts, works = ready
+    executor = Here(resources_of(setup, parts), store)
+    some = {1: None, 2: replace(works[2], samples=works[2].samples[:1])}
+    executor.admit = lambda work: some.get(works.index(work), work)
+    for work in works:
+        executor.submit(work)
+    assert [receipt.work for receipt in executor.receipts()] == [works[0], some[2]]
+    assert len(works) == 3
 
 
 class Slow(Executor):

@@ -50,6 +50,9 @@ class Executor(ABC):
         store: the run's folder.
         tick: called with a number of passes whenever some were made.
         workers: how many works to compute at a time.
+
+    A work is taken with `take`, right before it is begun: `admit` may then cut it down to what no other process does, or
+    withhold it. Without an `admit`, every work is begun as it was submitted.
     """
 
     def __init__(
@@ -57,14 +60,24 @@ class Executor(ABC):
     ) -> None:
         self.resources, self.store, self.tick, self.workers = resources, store, tick, workers
         self.waiting: list[Work] = []
+        self.admit: Callable[[Work], Work | None] | None = None
 
     def submit(self, work: Work) -> None:
-        """Take a work; it is begun when receipts are asked for."""
+        """Accept a work; it is begun when receipts are asked for."""
         self.waiting.append(work)
+
+    def take(self) -> Work | None:
+        """The next work to begin; None if there is none."""
+        while self.waiting:
+            work = self.waiting.pop(0)
+            admitted = work if self.admit is None else self.admit(work)
+            if admitted is not None:
+                return admitted
+        return None
 
     @abstractmethod
     def receipts(self) -> Iterator[Receipt]:
-        """A receipt for each work, as they finish."""
+        """A receipt for each work that is begun, as they finish. More works may be submitted when it has ended."""
 
     def cancel(self) -> None:
         """Begin no other work; those under way are finished."""

@@ -13,6 +13,5 @@ class Here(Executor):
     """Computes works one after another in this process, with the models and data that it has."""
 
     def receipts(self) -> Iterator[Receipt]:
-        while self.waiting:
-            work = self.waiting.pop(0)
+        while (work := self.take()) is not None:
             yield Receipt(work, asdict(run_work(work, self.resources, self.store, Watch(self.tick))))

@@ -52,18 +52,19 @@ class Processes(Executor):
         self._processes: list[subprocess.Popen[str]] = []
         self._listeners: list[threading.Thread] = []
         self._busy: dict[int, Job] = {}
+        self._idle: list[int] = []
         self._inbox: Inbox = queue.Queue()
 
     def receipts(self) -> Iterator[Receipt]:
         """Hand out works and yield what becomes of them; one whose worker dies is tried again elsewhere."""
         deaths: Counter[tuple[Any, ...]] = Counter()
-        for _ in range(self.workers):
-            self._hand_out(self._start())
+        self._hand_out()
         while self._busy:
             number, message = self._next()
             if message is None:
                 job = self._busy.pop(number, None)
                 if job is None:
+                    self._idle = [other for other in self._idle if other != number]
                     continue
                 key = job.work.model, job.work.samples
                 deaths[key] += 1
@@ -73,8 +74,7 @@ class Processes(Executor):
                     yield Receipt(job.work, problem=f"its worker died {deaths[key]} times ({ended})")
                 else:
                     self.waiting.insert(0, after_death(job, deaths[key], ended))
-                if self.waiting:
-                    self._hand_out(self._start())
+                self._hand_out()
             elif "tick" in message:
                 self.tick(message["tick"])
             elif "begin" in message:
@@ -84,8 +84,9 @@ class Processes(Executor):
                 job = self._busy[number]
                 job.work = replace(job.work, failed=(*job.work.failed, FailedCell(Cell(*cell), status)))
             else:
+                self._idle.append(number)
                 yield Receipt(self._busy.pop(number).work, message.get("spent", {}), message.get("problem"))
-                self._hand_out(number)
+                self._hand_out()
 
     def _next(self) -> tuple[int, dict[str, Any] | None]:
         """The next message; a worker whose cell takes too long is killed, and its death is the message."""
@@ -101,11 +102,12 @@ class Processes(Executor):
                         job.late = True
                         self._processes[number].kill()
 
-    def _hand_out(self, number: int) -> None:
-        """Give a worker something to do."""
-        if self.waiting:
-            self._busy[number] = Job(self.waiting.pop(0))
-            send(self._processes[number], self._busy[number].work.to_json())
+    def _hand_out(self) -> None:
+        """Give every worker something to do; start those that are missing."""
+        while len(self._busy) < self.workers and (work := self.take()) is not None:
+            number = self._idle.pop() if self._idle else self._start()
+            self._busy[number] = Job(work)
+            send(self._processes[number], work.to_json())
 
     def _start(self) -> int:
         """Start a worker; its number."""
