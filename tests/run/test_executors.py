@@ -1,23 +1,28 @@
 """Works are plain data, and every executor makes the same chunks of them."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import torch
 
+import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.core.progress import Silent
+from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError
-from heatcheck.run.execution import Runner, execute, missing_chunks
+from heatcheck.run.execution import Runner, chunks_of, execute, missing
 from heatcheck.run.executors.base import Executor, Receipt
+from heatcheck.run.executors.crew import TRIES, Crew, Death, Job, after_death
 from heatcheck.run.executors.here import Here
-from heatcheck.run.executors.processes import TRIES, Processes
+from heatcheck.run.executors.processes import Processes
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import prepare, resources_of
 from heatcheck.run.store import Store
-from heatcheck.run.work import SampleRef, Sources, Work
+from heatcheck.run.work import Cell, SampleRef, Sources, Work
 
 FIXED = Runtime(batch=4, progress="none")
 MUTANTS = (
@@ -29,6 +34,13 @@ MUTANTS = (
         "test_no_chunk_is_begun_that_would_exceed_the_budget",
     ),
     ("run/execution.py", "len(works) - finished + failed", "len(works) - finished", "test_a_failed_chunk_is_left"),
+    (
+        "run/executors/crew.py",
+        "job.cell not in known and death.blame",
+        "job.cell not in known",
+        "test_a_lost_machine_is_no_cells_fault",
+    ),
+    ("run/runtime.py", "workers != most", "workers > most", "test_on_says_where_and_agrees_with_workers"),
     (
         "run/resources.py",
         "if sample is None or sample.digest != ref.digest:",
@@ -49,7 +61,7 @@ def ready(make_setup, tmp_path):
     setup = make_setup(["saliency", "random"], ["sds"])
     store = Store.open(tmp_path / "run", create=True)
     parts = prepare(setup, FIXED, store)
-    chunks = missing_chunks(parts[0], setup.data, store, 1)
+    chunks = chunks_of(missing(parts[0], setup.data, store), 1)
     works = [parts[0].work(samples, store, setup.sources) for samples in chunks]
     return setup, store, parts, works
 
@@ -163,8 +175,68 @@ def test_executors_are_found_by_name_in_their_folder():
 def test_what_exists_here_only_is_not_sent_to_workers(make_setup, tmp_path):
     setup = make_setup(["saliency"], ["sds"])
     assert not setup.sources.portable
-    store = execute(setup, tmp_path / "r", Runtime.of(FIXED, workers=2))
+    told = Notes()
+    store = execute(setup, tmp_path / "r", Runtime.of(FIXED, workers=2, progress=told))
     assert store.read("run.json")["finished"]
+    assert [text for text in told.notes if text.startswith("the work stays in one process")]
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_run_says_why_it_stays_in_one_process(tmp_path):
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
+    bench = hc.Benchmark(models={"mine": network}, data=torch.rand(2, 3, 16, 16), methods=["random"], metrics=["sds"])
+    told = Notes()
+    bench.run(tmp_path / "r", on="processes", batch=4, progress=told)
+    (why,) = [text for text in told.notes if text.startswith("the work stays in one process")]
+    assert "model 'mine' is an object" in why and "the data are objects" in why and "FILE.py:NAME" in why
+
+
+def test_on_says_where_and_agrees_with_workers():
+    assert Runtime.of(on="processes:3").processes(0.0) == 3
+    assert Runtime.of(on="processes", workers=2).processes(0.0) == 2
+    assert Runtime.of(on="here", workers="auto").processes(1e9) == 1
+    for wrong in ("process", "processes:0", "processes:", "ray//x", "ray://nowhere", 4):
+        with pytest.raises(SpecError, match=re.escape(f"on = {wrong!r} should be here, processes or processes:4")):
+            Runtime.of(on=wrong)
+    for on, workers in (("here", 2), ("processes:4", 2)):
+        with pytest.raises(SpecError, match="contradict each other"):
+            Runtime.of(on=on, workers=workers)
+
+
+def test_a_lost_machine_is_no_cells_fault(ready):
+    *_, works = ready
+    alone = replace(works[0], alone=True)
+    cell = Cell("a", "b")
+    assert after_death(Job(alone, cell), 3, Death("SIGSEGV")).failed[0].cell == cell
+    crew = Dying(Resources(), ready[1], workers=1)
+    crew.submit(alone)
+    (receipt,) = crew.receipts()
+    assert not receipt.work.failed and receipt.problem == f"its worker died {TRIES} times (its node was lost)"
+
+
+class Dying(Crew):
+    """Workers that begin a cell and are lost with their machine."""
+
+    def start(self) -> int:
+        self.mail: list = [(0, {"ready": True}), (0, {"begin": ("a", "b")}), (0, None)]
+        return 0
+
+    def send(self, number, work) -> None: ...
+
+    def receive(self, wait):
+        return self.mail.pop(0)
+
+    def kill(self, number) -> None: ...
+
+    def death(self, number) -> Death:
+        return Death("its node was lost", blame=False)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from heatcheck.api.result import Result
 from heatcheck.api.study import Study, folder_name
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
-from heatcheck.core.plugins import load_plugin, plugin_module
+from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.data.load import load_data
@@ -27,6 +27,7 @@ from heatcheck.models.targets import checked_target
 from heatcheck.models.transforms import as_preprocess
 from heatcheck.models.vision import PictureModel
 from heatcheck.profiles import load_profile
+from heatcheck.run.elsewhere import only_here
 from heatcheck.run.execution import execute
 from heatcheck.run.plan import Plan, plan
 from heatcheck.run.runtime import Runtime
@@ -198,8 +199,8 @@ class Benchmark:
             **({"multiverse": self.multiverse} if self.multiverse else {}),
         }
         components = [component for _, component in (*methods, *metrics)]
-        portable = all(isinstance(s, str) for s in models.values()) and isinstance(self.data, str | Path)
-        portable = portable and not callable(self.target)
+        data_spec = str(self.data) if isinstance(self.data, str | Path) else ""
+        kept = tuple(only_here(models, data_spec, self.target, components, self.plugins))
         return Setup(
             models={label: self._loaded[key] for label, key in keys.items()},
             data=data,
@@ -213,13 +214,14 @@ class Benchmark:
                 preprocess=preprocess.record() if preprocess else None,
                 output=self.output,
                 precision=self.precision,
-                data=str(self.data) if isinstance(self.data, str | Path) else "",
+                data=data_spec,
                 text_column=self.text_column,
                 label_column=self.label_column,
                 samples=samples,
                 seed=chosen_by,
                 plugins=tuple(self.plugins),
-                portable=portable and all(known_elsewhere(c, self.plugins) for c in components),
+                portable=not kept,
+                only_here=kept,
             ),
         )
 
@@ -337,15 +339,6 @@ def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list
         known.update(lacking)
         complete += [*label_components("metric", lacking, profile), (label, metric)]
     return complete
-
-
-def known_elsewhere(component: Any, plugins: Sequence[str]) -> bool:
-    """Whether a worker process can build the component too: it is shipped, or declared in a plugin file."""
-    cls = type(component)
-    entry = catalogue.entries(cls.kind).get(component.id)
-    if entry is None or (cls.__module__, cls.__name__) != (entry.module, entry.name):
-        return False
-    return entry.target is None or entry.module in {plugin_module(p) for p in plugins}
 
 
 def label_models(models: Any) -> dict[str, Any]:

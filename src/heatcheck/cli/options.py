@@ -70,6 +70,10 @@ _OPTIONS: dict[str, Any] = {
     "workers": Annotated[
         int | None, typer.Option("--workers", "-j", help="Processes; by default one per core where that pays.")
     ],
+    "on": Annotated[
+        str | None,
+        typer.Option("--on", help="Where it is computed: here, processes or processes:4.", show_default=False),
+    ],
     "threads": Annotated[int | None, typer.Option("--threads", help="Threads per process.")],
     "device": Device,
     "precision": Precision,

@@ -64,6 +64,10 @@ def check_timeout(setup: Setup, runtime: Runtime) -> None:
             "in this process only; name them by specs (timm:…, folder:…), put own components into a plugin file, or "
             "leave the timeout out"
         )
+    if runtime.timeout is not None and runtime.on == "here":
+        raise HeatcheckError(
+            f"timeout={runtime.timeout:g} needs a worker process, and on='here' is this one; leave one of them out"
+        )
 
 
 def compared(parts: Sequence[Part]) -> list[str]:
@@ -71,9 +75,13 @@ def compared(parts: Sequence[Part]) -> list[str]:
     return list(dict.fromkeys(m.label for p in parts for m in p.across))
 
 
-def missing_chunks(part: Part, data: Sequence[Sample], store: Store, workers: int) -> Iterator[list[Sample]]:
-    """Samples that lack something, at most eight at a time, in the data's order; as many chunks for each worker."""
-    lacking = [s for s in data if not s.problem and not done(store, s, part.grid)]
+def missing(part: Part, data: Sequence[Sample], store: Store) -> list[Sample]:
+    """Samples that lack something, in the data's order."""
+    return [s for s in data if not s.problem and not done(store, s, part.grid)]
+
+
+def chunks_of(lacking: list[Sample], workers: int) -> Iterator[list[Sample]]:
+    """Samples at most eight at a time; as many chunks for each worker."""
     chunks = -(-len(lacking) // CHUNK)
     chunks = min(len(lacking), -(-chunks // workers) * workers)
     for i in range(chunks):
@@ -119,26 +127,26 @@ class Runner:
 
     def run(self, parts: Sequence[Part]) -> None:
         """Compute what is missing for every model."""
-        data, sources = self.setup.data, self.setup.sources
-        works: list[Work] = []
-        passes = again = 0
-        known: dict[Hashable, int] = {}
-        workers = self.processes(parts, known)
-        for part in parts:
-            for samples in missing_chunks(part, data, self.store, workers):
-                works.append(part.work(samples, self.store, sources, self.runtime.timeout))
-                passes += predicted(part, samples, known)
-                again += sum(failed_cells(self.store, sample, part.grid) for sample in samples)
-        if not works:
+        data = self.setup.data
+        lacking = [(part, samples) for part in parts if (samples := missing(part, data, self.store))]
+        if not lacking:
             return
+        known: dict[Hashable, int] = {}
+        passes = sum(predicted(part, chunk, known) for part, some in lacking for chunk in chunks_of(some, 1))
+        again = sum(failed_cells(self.store, sample, part.grid) for part, some in lacking for sample in some)
         shown = progress.choose(self.runtime.progress)
         counts = ((len(data), "sample"), (len(parts), "model"))
         shown.begin(" × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts), passes)
         if again:
             shown.note("1 failed cell is tried again" if again == 1 else f"{again:,} failed cells are tried again")
-        apart = sources.portable and (again > 0 or self.runtime.timeout is not None)
         try:
-            with self.executor(parts, min(workers, len(works)), shown, apart=apart) as executor:
+            with self.executor(parts, known, shown, apart=again > 0) as executor:
+                works = [
+                    part.work(samples, self.store, self.setup.sources, self.runtime.timeout)
+                    for part, some in lacking
+                    for samples in chunks_of(some, executor.workers)
+                ]
+                executor.workers = min(executor.workers, len(works))
                 self.collect(executor, works, shown)
         except BaseException:
             progress.stop(shown)
@@ -150,30 +158,36 @@ class Runner:
         if self.left:
             shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
 
-    def processes(self, parts: Sequence[Part], known: dict[Hashable, int]) -> int:
-        """How many processes share the work."""
-        if not self.setup.sources.portable:
-            return 1
-        auto = self.runtime.workers == "auto"
-        return self.runtime.processes(self.foreseen(parts, known) if auto else 0.0)
-
     def foreseen(self, parts: Sequence[Part], known: dict[Hashable, int]) -> float:
         """Roughly how many seconds this process would take; infinite where a user's code or a time limit is in it."""
         if self.setup.sources.plugins or self.runtime.timeout is not None:
             return math.inf
         total = 0.0
         for part in parts:
-            lacking = [s for chunk in missing_chunks(part, self.setup.data, self.store, 1) for s in chunk]
+            lacking = missing(part, self.setup.data, self.store)
             passes = predicted(part, lacking, known)
             total += passes * seconds_per_pass(part, lacking) if passes else 0.0
         return total
 
     def executor(
-        self, parts: Sequence[Part], workers: int, shown: progress.Progress, *, apart: bool = False
+        self, parts: Sequence[Part], known: dict[Hashable, int], shown: progress.Progress, *, apart: bool = False
     ) -> Executor:
-        """Worker processes where several can share the work, or where some of it may end its process; else this one."""
-        kind = catalogue.component_class("executor", "processes" if workers > 1 or apart else "here")
-        made: Executor = kind(resources_of(self.setup, parts), self.store, shown.advance, workers)
+        """Who computes: worker processes or this one, as the user says and the study allows.
+
+        Worker processes are also taken where some of the work may end its process, or may have to be stopped.
+        """
+        runtime, sources = self.runtime, self.setup.sources
+        kind, workers = "here", 1
+        if sources.portable:
+            workers = runtime.processes(self.foreseen(parts, known) if runtime.chooses else 0.0)
+            apart = apart or runtime.timeout is not None or runtime.on is not None
+            kind = "processes" if runtime.on != "here" and (workers > 1 or apart) else "here"
+        elif runtime.processes(math.inf) > 1 or runtime.on not in (None, "here"):
+            why = "; ".join(sources.only_here) or "models and data exist in it only"
+            shown.note(f"the work stays in one process: {why}")
+        made: Executor = catalogue.component_class("executor", kind)(
+            resources_of(self.setup, parts), self.store, shown.advance, workers, runtime, shown.note
+        )
         return made
 
     def collect(self, executor: Executor, works: Sequence[Work], shown: progress.Progress) -> None:

@@ -4,7 +4,7 @@ import os
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import ErrorDetails
 
 from heatcheck.core.spec import SpecError, suggest
@@ -17,6 +17,8 @@ _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+_PLACE = re.compile(r"here|processes(:[1-9]\d*)?")
 
 
 def seconds(value: Any) -> Any:
@@ -65,6 +67,19 @@ def device_name(value: Any) -> Any:
     raise SpecError(f"device = {value!r} should be auto, cpu, cuda, cuda:0, cuda:1 … or mps")
 
 
+def place_name(value: Any, others: ValidationInfo) -> Any:
+    """Where works are computed, or None; it must agree with the number of workers, which is checked before."""
+    if value is None:
+        return value
+    if not (isinstance(value, str) and _PLACE.fullmatch(value)):
+        raise SpecError(f"on = {value!r} should be here, processes or processes:4")
+    workers = others.data.get("workers")
+    most = 1 if value == "here" else int(value.partition(":")[2]) if value.startswith("processes:") else workers
+    if isinstance(workers, int) and workers != most:
+        raise SpecError(f"on = {value!r} and workers = {workers} contradict each other; leave one of them out")
+    return value
+
+
 def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
     """A setting that decides results (`identity`), or only how they are computed and kept (`runtime`)."""
     return Field(json_schema_extra={"use": use}, **kwargs)
@@ -83,6 +98,7 @@ class Runtime(BaseModel):
     Args:
         workers: processes that share the work; None for one, this one; auto for one per core, or this one where the work
             is done before others have started.
+        on: where the work is done: here, processes or processes:4. None for here or processes, as `workers` says.
         threads: threads per process for model passes.
         batch: inputs per model call; measured if None.
         budget: seconds, or a time such as `2h`, after which no new chunk is begun.
@@ -99,6 +115,7 @@ class Runtime(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
     workers: Annotated[int | Literal["auto"] | None, BeforeValidator(process_count)] = setting("runtime", default=None)
+    on: Annotated[str | None, BeforeValidator(place_name)] = setting("runtime", default=None)
     threads: int = setting("runtime", default=1, ge=1)
     batch: int | None = setting("runtime", default=None, ge=1)
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
@@ -113,10 +130,22 @@ class Runtime(BaseModel):
 
         >>> Runtime(workers="auto").processes(1.0), Runtime(workers=2).processes(1.0), Runtime().processes(3600.0)
         (1, 2, 1)
+        >>> Runtime(on="here", workers="auto").processes(3600.0), Runtime(on="processes:3").processes(1.0)
+        (1, 3)
         """
-        if self.workers == "auto":
-            return 1 if seconds <= QUICK else os.cpu_count() or 1
-        return self.workers or 1
+        if isinstance(self.workers, int):
+            return self.workers
+        place, _, number = (self.on or "").partition(":")
+        if place == "processes":
+            return int(number) if number else os.cpu_count() or 1
+        if place == "here" or self.workers is None:
+            return 1
+        return 1 if seconds <= QUICK else os.cpu_count() or 1
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the time that the work takes decides how many processes share it."""
+        return self.workers == "auto" and self.on is None
 
     @classmethod
     def of(cls, runtime: "Runtime | None" = None, **options: Any) -> Self:

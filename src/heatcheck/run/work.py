@@ -54,6 +54,7 @@ class Sources:
         seed: by which they are chosen.
         plugins: Python files that declare components.
         portable: whether another process can load everything that the run uses.
+        only_here: what it cannot load, in words.
     """
 
     models: dict[str, str] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Sources:
     seed: int | None = None
     plugins: tuple[str, ...] = ()
     portable: bool = False
+    only_here: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +119,13 @@ class Work:
     def from_json(cls, line: str) -> "Work":
         """The work that `to_json` wrote."""
         plain: dict[str, Any] = json.loads(line)
-        sources = plain.pop("sources")
+        sources: dict[str, Any] = plain.pop("sources")
+        sources |= {name: tuple(sources[name]) for name in ("plugins", "only_here")}
         return cls(
             samples=tuple(SampleRef(*ref) for ref in plain.pop("samples")),
             numerics=Numerics(**plain.pop("numerics")),
             gallery=tuple(plain.pop("gallery")),
-            sources=Sources(**{**sources, "plugins": tuple(sources["plugins"])}),
+            sources=Sources(**sources),
             methods=tuple(ComponentRef(*ref) for ref in plain.pop("methods")),
             metrics=tuple(ComponentRef(*ref) for ref in plain.pop("metrics")),
             failed=tuple(FailedCell(Cell(*cell), status) for cell, status in plain.pop("failed")),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from heatcheck.run.resources import Resources
+from heatcheck.run.runtime import Runtime
 from heatcheck.run.store import Store
 from heatcheck.run.work import Work
 
@@ -49,16 +50,25 @@ class Executor(ABC):
         resources: what works name, as far as it is loaded in this process.
         store: the run's folder.
         tick: called with a number of passes whenever some were made.
-        workers: how many works to compute at a time.
+        workers: how many works to compute at a time; an executor may have fewer, or, where it is 0, decide itself.
+        runtime: what else a user said about how works are computed.
+        note: called with what is worth a line on the terminal.
 
     A work is taken with `take`, right before it is begun: `admit` may then cut it down to what no other process does, or
     withhold it. Without an `admit`, every work is begun as it was submitted.
     """
 
     def __init__(
-        self, resources: Resources, store: Store, tick: Callable[[int], None] = lambda n: None, workers: int = 1
+        self,
+        resources: Resources,
+        store: Store,
+        tick: Callable[[int], None] = lambda n: None,
+        workers: int = 1,
+        runtime: Runtime | None = None,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.resources, self.store, self.tick, self.workers = resources, store, tick, workers
+        self.runtime, self.note = runtime or Runtime(), note
         self.waiting: list[Work] = []
         self.admit: Callable[[Work], Work | None] | None = None
 
