@@ -4,12 +4,14 @@ import json
 import os
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from heatcheck.core.types import HeatcheckError, Modality, digest_of
 from heatcheck.data import load_data
 
 SHARED = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2].parent / "shared"))
+MUTANTS = (("data/tables.py", " and not (v is None and c in structured)", "", "test_parquet"),)
 
 
 def table(tmp_path: Path, text: str, suffix: str = "csv") -> Path:
@@ -171,6 +173,25 @@ def test_jsonl(tmp_path: Path) -> None:
         "the line is not a JS",
         "",
     ]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    rows = [
+        {"id": 7, "review": "good, very", "label": 1, "spans": [[0, 4]]},
+        {"id": 8, "review": "bad", "label": 0, "spans": None},
+        {"id": 9, "review": None, "label": None, "spans": None},
+    ]
+    path = tmp_path / "reviews.parquet"
+    pl.DataFrame(rows).write_parquet(path)
+    data = load_data(f"parquet:{path}")
+    assert (data.name, data.modality) == ("reviews", Modality.TEXT)
+    assert pairs(path)[:2] == [("good, very", 1), ("bad", 0)]
+    assert data[0].reference and not data[1].reference
+    assert data[2].problem == "there is no text"
+    assert data.notes[0] == "texts are column 'review', labels are column 'label'; not used: id"
+    path.write_bytes(b"no table")
+    with pytest.raises(HeatcheckError, match=r"reviews.parquet' cannot be read as Parquet: \w+"):
+        load_data(path)
 
 
 def test_duplicates_are_noted() -> None:

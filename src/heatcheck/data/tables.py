@@ -1,4 +1,4 @@
-"""Texts in tables: CSV, TSV, JSON lines."""
+"""Texts in tables: CSV, TSV, JSON lines, Parquet."""
 
 import csv
 import io
@@ -99,6 +99,28 @@ def jsonl_table(where: str, options: SourceOptions) -> Listing:
     return _listing(path, rows, options)
 
 
+@source(
+    "parquet",
+    form="parquet:FILE",
+    modality="text",
+    about="texts in a Parquet table; it may have spans and parts, as JSON lines may",
+    group="texts",
+    position=4,
+    suffixes=(".parquet",),
+    columns=True,
+)
+def parquet_table(where: str, options: SourceOptions) -> Listing:
+    """Texts in a Parquet file, such as those that data sets on the hub consist of."""
+    import polars as pl
+
+    path = existing(where, "file")
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise HeatcheckError(f"{str(path)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    return _listing(path, [Row(cells) for cells in frame.iter_rows(named=True)], options)
+
+
 def _object(line: str) -> Row:
     try:
         value = json.loads(line)
@@ -194,7 +216,10 @@ def table_listing(name: str, called: str, rows: Sequence[Row], options: SourceOp
         rows: its rows.
         options: the columns that the user names, and the classes.
     """
-    columns = list(dict.fromkeys(c for row in rows for c, v in row.cells.items() if not isinstance(v, list | dict)))
+    cells = [(column, value) for row in rows for column, value in row.cells.items()]
+    structured = {column for column, value in cells if isinstance(value, list | dict)}
+    plain = (c for c, v in cells if not isinstance(v, list | dict) and not (v is None and c in structured))
+    columns = list(dict.fromkeys(plain))
     chosen = _choose(columns, rows, options, called)
     names = numbered(len(rows))
     written = [row.cells.get(chosen.label) if chosen.label is not None else None for row in rows]
