@@ -6,11 +6,12 @@ import sys
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import save_file
 from torch.testing import assert_close
 
 from heatcheck.core.types import HeatcheckError, Inputs, Modality
-from heatcheck.models import catalogue, hubs
+from heatcheck.models import catalogue, hubs, offline
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
@@ -19,6 +20,12 @@ from heatcheck.models.vision_shim import load_timm, load_torchvision, load_trans
 from .conftest import Net
 
 HALF = (0.5, 0.5, 0.5)
+MUTANTS = (
+    ("models/offline.py", "constants.HF_HUB_OFFLINE = why is not None", "constants.HF_HUB_OFFLINE = said",
+     "test_a_hub_out_of_reach_is_asked_once"),
+    ("models/offline.py", "        constants.HF_HUB_OFFLINE = said\n", "        pass\n",
+     "test_a_hub_out_of_reach_is_asked_once"),
+)  # fmt: skip
 
 
 def pixels(side, n=1):
@@ -113,6 +120,59 @@ def test_a_failed_download_says_what_was_tried(monkeypatch):
     monkeypatch.setattr(load_transformers().AutoConfig, "from_pretrained", broken)
     with pytest.raises(HeatcheckError, match=r"could not get hf:nobody/nothing \(OSError: no network\).*hf:FOLDER"):
         load_model("hf:nobody/nothing")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """A machine that finds no host; what was asked for is listed."""
+    asked = []
+
+    def refuse(place, **_):
+        asked.append(place[0])
+        raise OSError(-2, "Name or service not known")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(offline.socket, "create_connection", refuse)
+    monkeypatch.setattr(offline.urllib.request, "getproxies", dict)
+    monkeypatch.delenv("ALL_PROXY", raising=False)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("timm:resnet50", r"timm's weights of 'resnet50' from timm/resnet50\S*: HOST.*write timm:resnet50@CHECKPOINT"),
+        ("hf:nobody/nothing", "could not get hf:nobody/nothing: HOST.*hf:FOLDER"),
+    ],
+)
+def test_a_hub_out_of_reach_is_asked_once(no_network, monkeypatch, spec, told):
+    def wait(seconds):
+        pytest.fail(f"the hub is asked again after {seconds} seconds")
+
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", wait)
+    why = r"huggingface\.co cannot be reached \(Name or service not known\), and nothing was downloaded before; "
+    with pytest.raises(HeatcheckError, match=told.replace("HOST", why)):
+        load_model(spec)
+    assert set(no_network) == {"huggingface.co"}
+    assert constants.HF_HUB_OFFLINE is False
+
+
+def test_a_hub_that_is_not_to_be_asked_is_not_asked(no_network, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HeatcheckError, match="hf:nobody/nothing: HF_HUB_OFFLINE is set, and nothing was downloaded"):
+        load_model("hf:nobody/nothing")
+    assert not no_network and constants.HF_HUB_OFFLINE is True
+
+
+def test_other_problems_without_a_network_keep_their_reason(no_network):
+    with pytest.raises(ValueError, match="broken file"), offline.hub_asked_once("it", "try another"):
+        raise ValueError("broken file")
+
+
+def test_a_proxy_is_left_to_the_client(no_network, monkeypatch):
+    monkeypatch.setattr(offline.urllib.request, "getproxies", lambda: {"https": "proxy:3128"})
+    assert offline.unreachable("huggingface.co", 443) is None
+    assert not no_network
 
 
 @pytest.mark.parametrize("kind", ["ViT", "ResNet"])

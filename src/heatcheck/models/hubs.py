@@ -12,6 +12,7 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.imagenet_names import imagenet_classes
 from heatcheck.models.base import Model
+from heatcheck.models.offline import hub_asked_once
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
 from heatcheck.models.text import TextModel
@@ -58,7 +59,8 @@ def timm_model(name: str, request: Request) -> Model:
             raise HeatcheckError(
                 f"timm has no weights for {name!r}: write timm:{name}@CHECKPOINT for a file of your own"
             )
-        with _fetching(f"timm's weights of {name!r} from {place}", f"write timm:{name}@CHECKPOINT for a local file"):
+        what, instead = f"timm's weights of {name!r} from {place}", f"write timm:{name}@CHECKPOINT for a local file"
+        with _fetching(what, instead), hub_asked_once(what, instead):
             network = timm.create_model(name, pretrained=True)
     else:
         state = load_weights(request.checkpoint)
@@ -211,8 +213,12 @@ def _options(name: str) -> dict[str, Any]:
     return {"trust_remote_code": False, "local_files_only": Path(name).expanduser().is_dir()}
 
 
-def _hub(name: str) -> contextlib.AbstractContextManager[None]:
-    return _fetching(f"hf:{name}", "check the name, or save the model with save_pretrained and write hf:FOLDER")
+@contextlib.contextmanager
+def _hub(name: str) -> Iterator[None]:
+    instead = "check the name, or save the model with save_pretrained and write hf:FOLDER"
+    asked = contextlib.nullcontext() if _options(name)["local_files_only"] else hub_asked_once(f"hf:{name}", instead)
+    with _fetching(f"hf:{name}", instead), asked:
+        yield
 
 
 def _names(config: Any) -> tuple[str, ...] | None:
