@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -384,6 +385,24 @@ def test_workers_get_the_same_components_under_the_same_labels(study, tmp_path):
     for mine, theirs in ((part.grid.methods, grid.methods), (part.grid.metrics, grid.metrics)):
         assert [(m.label, m.digest, m.component) for m in mine] == [(m.label, m.digest, m.component) for m in theirs]
     assert [m.label for m in grid.metrics] == list(made.metrics)
+
+
+def test_a_model_that_returns_several_tensors_names_its_scores(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n"
+        "        return {'hidden': x.flatten(1), 'scores': (x * x).mean((2, 3))}\n"
+    )
+    for i in range(3):
+        Image.effect_noise((16, 16), 40 + i).convert("RGB").save(tmp_path / f"{i}.png")
+    asked = ("--models", f"{tmp_path / 'net.py'}:Net", "--data", f"folder:{tmp_path}")
+    asked += ("--methods", "saliency,input_x_gradient")
+    asked += ("--preprocess", "mean=0.5,std=0.5,size=16", "--metric", "sds", "--factor", "nan=status,zero", "--json")
+    asked += ("--workers", 1, "--batch", 4, "--out", tmp_path / "run", "--quiet")
+    done = heatcheck("multiverse", *asked, "--model-output", "scores")
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["cases"][0]["universes"]) == 2
+    wrong = heatcheck("multiverse", *asked, "--model-output", "score")
+    assert wrong.exit_code != 0 and "scores" in wrong.stderr
 
 
 def test_the_plan_asks_nothing(study, tmp_path):

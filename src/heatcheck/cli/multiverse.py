@@ -46,6 +46,12 @@ def multiverse(
     factor: Annotated[
         list[str] | None, typer.Option("--factor", help="Another parameter, such as ties=random,index; repeatable.")
     ] = None,
+    model_output: Annotated[
+        str | None,
+        typer.Option(
+            "--model-output", help="The class scores' key or position, where a model returns several; --output of run."
+        ),
+    ] = None,
     options: o.StudyOptions,
     plan: Annotated[bool, typer.Option("--plan", help="Say what it would ask and cost, and stop.")] = False,
     report: Annotated[
@@ -76,7 +82,7 @@ def multiverse(
     factors = {name: split(levels) for name, levels in given.items() if levels is not None}
     factors |= dict(_extra(text) for text in factor or ())
     factors |= {} if sign is None else {"sign": split(sign)}
-    wanted = options.study(metrics=[metric])
+    wanted = options.study(metrics=[metric], output=model_output)
     if len(wanted.metrics) != 1:
         raise SpecError(f"--metric: one metric is expanded at a time, not {', '.join(wanted.metrics)}")
     made = expand(metric, factors, wanted.profile)
