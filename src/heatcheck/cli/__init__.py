@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,11 +19,14 @@ __all__ = ["app", "main"]
 
 
 class CommandGroup(TyperGroup):
-    """Turns mistakes of the user into one message and exit code 2, and a disk that refuses into exit code 4."""
+    """Turns mistakes of the user into a message and exit code 2, a disk that refuses into 4, an interrupt into 130."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            complain("interrupted")
+            raise typer.Exit(run.INTERRUPTED) from stopped
         except Exception as problem:
             if os.environ.get("HEATCHECK_DEBUG"):
                 raise
@@ -91,8 +95,16 @@ app.command("doctor")(folder.doctor)
 app.command("export")(folder.export)
 
 
+def _stop(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
-    """The `heatcheck` program."""
+    """The `heatcheck` program. SIGTERM interrupts it from its first moment to its last, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _stop)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # --threads sets those of the model; others only wait in circles
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    app(prog_name="heatcheck")
+    try:
+        app(prog_name="heatcheck")
+    except KeyboardInterrupt:
+        sys.exit(run.INTERRUPTED)

@@ -1,7 +1,6 @@
 """`run` and `plan`."""
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -230,11 +229,6 @@ def show_leaderboard(result: Any) -> None:
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """Interrupted inside, by Ctrl-C or SIGTERM, say what is saved and how to go on."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     except KeyboardInterrupt:
@@ -242,5 +236,3 @@ def resumable(folder: Path) -> Iterator[None]:
         saved = f"finished work is saved in {folder}" if some else "nothing was finished yet"
         note(f"\ninterrupted: {saved}; run the same command again to {'continue' if some else 'begin anew'}")
         raise typer.Exit(INTERRUPTED) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
