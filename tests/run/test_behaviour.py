@@ -138,3 +138,14 @@ def test_a_healthy_model_passes(toy: Any) -> None:
     each = [x.take(slice(i, i + 1)) for i in range(3)]
     assert misbehaviours(toy, each) == []
     assert misbehaviours(toy, each[:1]) == []
+
+
+def test_a_model_that_has_memory_for_one_input_alone_is_not_refused() -> None:
+    class Large(Head):
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) > 1:
+                raise torch.OutOfMemoryError("out of memory")
+            return super().forward(x)
+
+    x = Inputs({"pixels": pictures()[0][0][None]})
+    assert misbehaviours(load_model(Large()), [x]) == []

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from heatcheck.core.types import Inputs
 from heatcheck.models.base import Model, TorchModel
+from heatcheck.probe.numerics import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def _among_neighbours(model: Model, x: Inputs, alone: Tensor, others: Sequence[I
     try:
         beside = model.logits(pair)
     except Exception as problem:  # a network that takes one input at a time is no classifier of batches
+        if is_out_of_memory(problem):  # then every call of the run has one input, and no neighbours
+            return
         yield Misbehaviour(
             f"it answers one input, but fails on a batch of two ({str(problem).splitlines()[0]})",
             "return one row of class scores per input, [n, classes]",
