@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     (
         "core/files.py",
-        "if name and not _alive(int(name[1] or name[2])):",
+        "if name and not alive(int(name[1] or name[2])):",
         "if name:",
         "test_a_temporary_of_a_dead_process_is_swept_and_that_of_a_live_one_kept",
     ),

@@ -146,12 +146,13 @@ def left_behind(folder: Path) -> list[Path]:
     found = []
     for path in folder.glob(".*"):
         name = _LEFT.match(path.name)
-        if name and not _alive(int(name[1] or name[2])):
+        if name and not alive(int(name[1] or name[2])):
             found.append(path)
     return sorted(found)
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether a process of this machine is there."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

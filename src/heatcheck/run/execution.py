@@ -14,7 +14,7 @@ from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.tuning import tune_allocator
-from heatcheck.run import across, history
+from heatcheck.run import across, crashes, history
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.forecast import forecast
 from heatcheck.run.manifest import describe, peak_bytes
@@ -35,7 +35,29 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
         raise HeatcheckError(
             f"the folder '{printable(folder)}' has a name that chunk files cannot bear: choose another, in UTF-8"
         )
+    crash = crashes.last_crash(Path(out).expanduser())
+    if crash is not None:
+        runtime = after_crash(crash, setup, runtime)
     store = Store.open(out, create=True)
+    with crashes.last_words(store.folder):
+        return compute(setup, store, runtime)
+
+
+def after_crash(crash: str, setup: Setup, runtime: Runtime) -> Runtime:
+    """How to compute after a crash: in worker processes, where other processes can load the study; say so."""
+    told = f"the last run into this folder crashed ({crash})"
+    shown = progress.choose(runtime.progress)
+    if not setup.sources.portable or not (runtime.on or "processes").startswith("processes"):
+        shown.note(
+            f"{told}; a study that can be loaded by name is computed in processes of their own, by on='processes'"
+        )
+        return runtime
+    shown.note(f"{told}: worker processes compute now, and a sample that ends one is named")
+    return crashes.carefully(runtime)
+
+
+def compute(setup: Setup, store: Store, runtime: Runtime) -> Store:
+    """Compute what is missing in an open folder."""
     setup, placed = place(setup, runtime, store)
     for note in placed:
         progress.choose(runtime.progress).note(note)
@@ -88,15 +110,24 @@ def chunks_of(lacking: list[Sample], workers: int) -> Iterator[list[Sample]]:
         yield lacking[len(lacking) * i // chunks : len(lacking) * (i + 1) // chunks]
 
 
-def predicted(part: Part, samples: Sequence[Sample], known: dict[Hashable, int]) -> int:
-    """Roughly how many passes a chunk takes, for the progress bar; `known` has those of one sample by model and shape."""
+def predicted(part: Part, samples: Sequence[Sample], known: dict[Hashable, int], *, blank: bool = False) -> int:
+    """Roughly how many passes a chunk takes, for the progress bar.
+
+    Args:
+        part: the model's share.
+        samples: the chunk's samples.
+        known: those of one sample by model and shape, as far as they are known.
+        blank: count them on a blank input: a user's function may hang on a sample, and here nothing could stop it.
+    """
     grid = part.grid
     x = next(readable(grid.model, samples), None)
     if x is None:
         return 0
     key = part.label, x.shape_key()
     if key not in known:
-        each = forecast(grid, Shape(grid.model.domain, x, grid.model))
+        domain = grid.model.domain
+        x = domain.with_leaf(x, torch.zeros_like(domain.leaf(x))) if blank else x
+        each = forecast(grid, Shape(domain, x, grid.model))
         known[key] = each.forwards + each.backwards
     return known[key] * len(samples)
 
@@ -132,7 +163,10 @@ class Runner:
         if not lacking:
             return
         known: dict[Hashable, int] = {}
-        passes = sum(predicted(part, chunk, known) for part, some in lacking for chunk in chunks_of(some, 1))
+        blank = self.runtime.timeout is not None
+        passes = sum(
+            predicted(part, chunk, known, blank=blank) for part, some in lacking for chunk in chunks_of(some, 1)
+        )
         again = sum(failed_cells(self.store, sample, part.grid) for part, some in lacking for sample in some)
         shown = progress.choose(self.runtime.progress)
         counts = ((len(data), "sample"), (len(parts), "model"))
