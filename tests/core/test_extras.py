@@ -22,8 +22,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 MUTANTS = [
     (
         "domain/image.py",
-        'in SUPERPIXELS:\n            require(f"units={name}", "skimage")',
-        "in SUPERPIXELS:\n            pass",
+        'in HOST_UNITS:\n            require(f"units={name}", "skimage")',
+        "in HOST_UNITS:\n            pass",
         "test_components_that_need_scikit_image_are_skipped_with_the_line",
     ),
     (

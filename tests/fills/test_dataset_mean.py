@@ -18,8 +18,8 @@ MUTANTS = (
     ),
     (
         "fills/dataset_mean.py",
-        "[self.red, self.green, self.blue]",
-        "[self.blue, self.green, self.red]",
+        "(self.red, self.green, self.blue)",
+        "(self.blue, self.green, self.red)",
         "test_other_normalisations_and_other_means",
     ),
 )

@@ -13,8 +13,8 @@ from heatcheck.testing.scenes import batch_of, probe_for
 MUTANTS = (
     (
         "methods/coalitions.py",
-        "spread(present, outside=1)",
-        "spread(present, outside=0)",
+        "spread(kept(own, which[i]), outside=1)",
+        "spread(kept(own, which[i]), outside=0)",
         "test_a_rim_is_never_deleted_and_gets_nothing",
     ),
     (

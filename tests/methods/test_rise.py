@@ -36,7 +36,12 @@ MUTANTS = (
         "dtype=torch.float64) > keep",
         "test_masks_are_draws_of_the_papers_kind",
     ),
-    ("methods/rise.py", "m[y : y + h, x : x + w]", "m[x : x + h, y : y + w]", "test_the_formula_gives_the_same"),
+    (
+        "methods/rise.py",
+        "y[:, :, None], x[:, None, :]",
+        "x[:, :, None], y[:, None, :]",
+        "test_the_formula_gives_the_same",
+    ),
 )
 
 

@@ -41,8 +41,8 @@ MUTANTS = (
     ),
     (
         "metrics/curves.py",
-        "torch.arange(steps + 1) * units.count[:, None] // steps",
-        "-(-torch.arange(steps + 1) * units.count[:, None] // steps)",
+        "torch.arange(steps + 1, device=units.index.device) * units.count[:, None] // steps",
+        "-(-torch.arange(steps + 1, device=units.index.device) * units.count[:, None] // steps)",
         "test_step_k_deletes_the_floor_of_kn_over_l",
     ),
     (

@@ -19,8 +19,8 @@ MUTANTS = (
     ),
     (
         "metrics/part_deletion.py",
-        "~parts[row][part]",
-        "parts[row][part]",
+        "lambda i: ~hidden[i]",
+        "lambda i: hidden[i]",
         "test_the_truth_scores_one_and_its_negation_zero",
     ),
     (
@@ -31,8 +31,8 @@ MUTANTS = (
     ),
     (
         "metrics/part_deletion.py",
-        "x.take(slice(part, part + 1))",
-        "x.take(slice(0, 1))",
+        "after[shown] = probe.named_answers(batch, rows[shown], names, make)",
+        "after[shown] = probe.named_answers(batch, rows[shown], names, lambda i: make(0 * i))",
         "test_renderings_take_the_place_of_the_fill",
     ),
     (

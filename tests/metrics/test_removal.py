@@ -38,8 +38,8 @@ MUTANTS = (
     ),
     (
         "metrics/removal.py",
-        ">= limit[:, None]",
-        "> limit[:, None]",
+        "orders >= gone",
+        "orders > gone",
         "test_deleting_what_is_already_the_fill_changes_nothing",
     ),
     (

@@ -41,8 +41,8 @@ MUTANTS = (
     ),
     (
         "metrics/road.py",
-        "units.count[:, None] * torch.tensor(PERCENTAGES) // 100",
-        "units.count[:, None] * torch.tensor(PERCENTAGES) // 50",
+        "units.count[:, None] * torch.tensor(PERCENTAGES, device=batch.device) // 100",
+        "units.count[:, None] * torch.tensor(PERCENTAGES, device=batch.device) // 50",
         "test_other_fills_delete_as_they_do_elsewhere",
     ),
 )

@@ -50,8 +50,8 @@ MUTANTS = (
     ),
     (
         "metrics/saliency_metric.py",
-        "(torch.arange(1, self.steps) * count[:, None] // self.steps)",
-        "(torch.arange(self.steps - 1) * count[:, None] // self.steps)",
+        "torch.arange(1, self.steps, device=count.device)",
+        "torch.arange(self.steps - 1, device=count.device)",
         "test_the_whole_picture_gives_minus_log_p",
     ),
 )

@@ -20,8 +20,8 @@ MUTANTS = (
     ("metrics/subsets.py", "[:size]", "[: size + 1]", "test_every_kind_of_draw_is_covered"),
     (
         "metrics/subsets.py",
-        "return ~units.take(rows[i]).spread(gone)",
-        "return units.take(rows[i]).spread(gone)",
+        "return ~units.take(rows[i]).spread(gone.to",
+        "return units.take(rows[i]).spread(gone.to",
         "test_a_question_deletes_its_set_and_nothing_else",
     ),
     ("metrics/subsets.py", "found * (n - j) // (j + 1)", "found * (n - j)", "test_sets_are_counted_up_to_a_limit"),

@@ -59,11 +59,11 @@ def test_another_metric_reuses_its_maps_and_answers(folder):
 
 
 def test_computed_anew_it_has_the_same_scores(tmp_path):
-    """On another processor the last bits of a convolution differ."""
+    """On another processor the last bits of a convolution differ; small differences of outputs feel them most."""
     fresh = bench().run(tmp_path / "new", batch=4, progress="none").scores()
     kind = pl.col("status").str.extract(r"^(\w+)")  # reasons may be worded better
     fresh, before = (table.select(CELL).with_columns(status=kind) for table in (fresh, stored("scores")))
-    assert_frame_equal(fresh, before, rel_tol=1e-5, abs_tol=1e-7)
+    assert_frame_equal(fresh, before, rel_tol=1e-4, abs_tol=1e-7)
 
 
 def test_it_is_reported_with_its_pictures(folder, tmp_path):
