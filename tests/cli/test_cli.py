@@ -489,8 +489,8 @@ def test_a_small_work_is_done_in_this_process_unless_workers_are_asked_for(
 ) -> None:
     kinds = []
 
-    def executor(self: Runner, parts: Any, workers: int, shown: Any, *, apart: bool = False) -> Any:
-        kinds.append((workers, apart))
+    def executor(self: Runner, parts: Any, known: Any, shown: Any, *, apart: bool = False) -> Any:
+        kinds.append(self.place(parts, known, shown, apart=apart))
         raise hc.HeatcheckError("far enough")
 
     monkeypatch.setattr(Runner, "executor", executor)
@@ -500,7 +500,7 @@ def test_a_small_work_is_done_in_this_process_unless_workers_are_asked_for(
         heatcheck(*wanted, *more)
     monkeypatch.setattr("heatcheck.run.runtime.QUICK", 0.0)
     heatcheck(*wanted)
-    assert kinds == [(1, False), (2, False), (3, True), (3, False), (3, False)]
+    assert kinds == [("here", 1), ("processes", 2), ("processes", 3), ("processes", 3), ("processes", 3)]
 
 
 def test_fewer_samples_than_asked_for_are_mentioned(at_home: Path) -> None:
@@ -520,6 +520,10 @@ def test_a_defect_is_not_presented_as_a_mistake_of_the_user(at_home: Path) -> No
         (["--metrics", "morff"], "error: --metrics: no metric is called 'morff'; did you mean morf?"),
         (["--samples", "0"], "error: --samples: samples = 0 should be greater than or equal to 1"),
         (["--budget", "soon"], "error: --budget: 'soon' is not a time"),
+        (
+            ["--on", "cluster"],
+            "error: --on: on = 'cluster' should be here, processes, processes:4, ray or ray://HOST:PORT",
+        ),
         (["--maps", "all"], "error: --maps: maps = 'all' should be 'keep', 'gallery' or 'none'"),
         (["--profile", "quik"], "error: --profile: no profile is called 'quik'; did you mean quick?"),
         (["--models", "timn:x"], "error: --models: no model is called 'timn:x'; did you mean timm?"),

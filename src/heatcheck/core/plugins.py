@@ -2,8 +2,10 @@
 
 import hashlib
 import importlib.util
+import inspect
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -59,12 +61,21 @@ def line_of(problem: BaseException) -> str:
 
     A user's own file is a plugin, or one that declares a method, metric or fill.
     """
-    declared = {entry.module for kind in catalogue.KINDS for entry in catalogue.own_entries(kind).values()}
-    names = declared | {name for name in sys.modules if name.startswith(PREFIX)}
+    declared = [entry for kind in catalogue.KINDS for entry in catalogue.own_entries(kind).values()]
+    names = {entry.module for entry in declared} | {name for name in sys.modules if name.startswith(PREFIX)}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in names} - {None}
+    files |= {file for entry in declared if entry.module not in sys.modules for file in _code_files(entry.target)}
     if isinstance(problem, SyntaxError) and problem.filename is not None and problem.filename in files:
         return f" ({Path(problem.filename).name}, line {problem.lineno})"
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         if frame.filename in files:
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""
+
+
+def _code_files(component: type) -> Iterator[str]:
+    """The files in which the functions of a class were written; it may have come here without its module."""
+    for value in vars(component).values():
+        code = getattr(inspect.unwrap(getattr(value, "__func__", value)), "__code__", None)
+        if code is not None:
+            yield code.co_filename

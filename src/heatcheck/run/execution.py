@@ -16,6 +16,7 @@ from heatcheck.probe.calls import Spent
 from heatcheck.probe.tuning import tune_allocator
 from heatcheck.run import across, crashes, history
 from heatcheck.run.executors.base import Executor
+from heatcheck.run.executors.cluster import check_cluster
 from heatcheck.run.forecast import forecast
 from heatcheck.run.manifest import describe, peak_bytes
 from heatcheck.run.rehearsal import readable
@@ -30,6 +31,8 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     """Compute what is missing, chunk by chunk; what is finished is on disk before the next begins."""
     tune_allocator()
     check_timeout(setup, runtime)
+    if runtime.on_ray:
+        check_cluster(runtime.on or "")
     folder = str(Path(out).expanduser().resolve())
     if printable(folder) != folder:
         raise HeatcheckError(
@@ -80,11 +83,11 @@ def compute(setup: Setup, store: Store, runtime: Runtime) -> Store:
 
 def check_timeout(setup: Setup, runtime: Runtime) -> None:
     """Refuse a time limit where the work cannot be done in another process, which alone can be stopped."""
-    if runtime.timeout is not None and not setup.sources.portable:
+    if runtime.timeout is not None and not setup.sources.portable and not runtime.on_ray:
         raise HeatcheckError(
             f"timeout={runtime.timeout:g} needs a worker process, and the model, the data or a method of this study exists "
-            "in this process only; name them by specs (timm:…, folder:…), put own components into a plugin file, or "
-            "leave the timeout out"
+            "in this process only; name them by specs (timm:…, folder:…), put own components into a plugin file, compute "
+            "on='ray', or leave the timeout out"
         )
     if runtime.timeout is not None and runtime.on == "here":
         raise HeatcheckError(
@@ -206,23 +209,31 @@ class Runner:
     def executor(
         self, parts: Sequence[Part], known: dict[Hashable, int], shown: progress.Progress, *, apart: bool = False
     ) -> Executor:
-        """Who computes: worker processes or this one, as the user says and the study allows.
+        """Who computes."""
+        kind, workers = self.place(parts, known, shown, apart=apart)
+        made: Executor = catalogue.component_class("executor", kind)(
+            resources_of(self.setup, parts), self.store, shown.advance, workers, self.runtime, shown.note
+        )
+        return made
+
+    def place(
+        self, parts: Sequence[Part], known: dict[Hashable, int], shown: progress.Progress, *, apart: bool = False
+    ) -> tuple[str, int]:
+        """Where it is computed, and by how many: as the user says, and the study allows.
 
         Worker processes are also taken where some of the work may end its process, or may have to be stopped.
         """
         runtime, sources = self.runtime, self.setup.sources
-        kind, workers = "here", 1
+        if runtime.on_ray:
+            return "ray", runtime.workers if isinstance(runtime.workers, int) else 0
         if sources.portable:
             workers = runtime.processes(self.foreseen(parts, known) if runtime.chooses else 0.0)
             apart = apart or runtime.timeout is not None or runtime.on is not None
-            kind = "processes" if runtime.on != "here" and (workers > 1 or apart) else "here"
-        elif runtime.processes(math.inf) > 1 or runtime.on not in (None, "here"):
+            return "processes" if runtime.on != "here" and (workers > 1 or apart) else "here", workers
+        if runtime.processes(math.inf) > 1 or runtime.on not in (None, "here"):
             why = "; ".join(sources.only_here) or "models and data exist in it only"
-            shown.note(f"the work stays in one process: {why}")
-        made: Executor = catalogue.component_class("executor", kind)(
-            resources_of(self.setup, parts), self.store, shown.advance, workers, runtime, shown.note
-        )
-        return made
+            shown.note(f"the work stays in one process: {why}; on='ray' takes objects too")
+        return "here", 1
 
     def collect(self, executor: Executor, works: Sequence[Work], shown: progress.Progress) -> None:
         """Hand out all works and book what becomes of them; stop before the budget is exceeded."""

@@ -1,6 +1,6 @@
 """The models, samples and components that works name, each loaded once per process."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,20 +26,21 @@ class Resources:
         models: adapters by the label tables show.
         data: the samples.
         components: methods and metrics by kind and digest, resolved.
+        held: samples by name that came with a work, since the data cannot be read here.
         seconds: what computing has taken so far; see `Pace`.
     """
 
     models: dict[str, Model] = field(default_factory=dict)
     data: Dataset | None = None
     components: dict[tuple[str, str], Any] = field(default_factory=dict)
+    held: dict[str, Sample] = field(default_factory=dict)
     seconds: dict[Hashable, float] = field(default_factory=dict)
     _by_name: dict[str, Sample] = field(default_factory=dict, repr=False)
 
     def grid(self, work: Work) -> ModelGrid:
         """A work's model, methods and metrics."""
-        for path in work.sources.plugins:
-            load_plugin(path)
-        model = self._model(work)
+        self.load_plugins(work)
+        model = self.model(work)
         return ModelGrid(
             model=model,
             numerics=work.numerics,
@@ -51,12 +52,19 @@ class Resources:
             gallery=frozenset(work.gallery),
         )
 
+    def load_plugins(self, work: Work) -> None:
+        """Make the components known that a work's plugin files declare."""
+        for path in work.sources.plugins:
+            load_plugin(path)
+
     def samples(self, work: Work) -> list[Sample]:
         """A work's samples.
 
         Raises:
             HeatcheckError: a sample is gone, or its content is not what it was when the run was planned.
         """
+        if all(ref.name in self.held for ref in work.samples):
+            return self._chosen(work, self.held, "the run's data")
         if self.data is None:
             sources = work.sources
             self.data = load_data(
@@ -68,15 +76,23 @@ class Resources:
             )
         if not self._by_name:
             self._by_name = {sample.name: sample for sample in self.data}
+        return self._chosen(work, self._by_name, repr(self.data.name))
+
+    def _chosen(self, work: Work, known: Mapping[str, Sample], where: str) -> list[Sample]:
         found = []
         for ref in work.samples:
-            sample = self._by_name.get(ref.name)
+            sample = known.get(ref.name)
             if sample is None or sample.digest != ref.digest:
-                raise HeatcheckError(f"sample {ref.name!r} of {self.data.name!r} has changed since the run began")
+                raise HeatcheckError(f"sample {ref.name!r} of {where} has changed since the run began")
             found.append(replace(sample, label=ref.label))
         return found
 
-    def _model(self, work: Work) -> Model:
+    def model(self, work: Work) -> Model:
+        """A work's model, on the device that this process uses.
+
+        Raises:
+            HeatcheckError: it is not the model that the run began with.
+        """
         if work.model not in self.models:
             sources = work.sources
             number = work.target if makes_number(work.target) else None
@@ -87,12 +103,20 @@ class Resources:
                 output=sources.output,
                 target=number,
             ).computing_in(sources.precision)
-            if loaded.identity != work.identity:
-                raise HeatcheckError(f"model {work.model!r} has changed since the run began")
-            if isinstance(loaded, TorchModel):
-                loaded.lay_out(channels_last=work.numerics.channels_last)
-            self.models[work.model] = loaded.on(own_device(work.numerics.device))
+            self.hold(work, loaded)
         return self.models[work.model]
+
+    def hold(self, work: Work, loaded: Model) -> None:
+        """Keep a work's model, laid out as the run says.
+
+        Raises:
+            HeatcheckError: it is not the model that the run began with.
+        """
+        if loaded.identity != work.identity:
+            raise HeatcheckError(f"model {work.model!r} has changed since the run began")
+        if isinstance(loaded, TorchModel):
+            loaded.lay_out(channels_last=work.numerics.channels_last)
+        self.models[work.model] = loaded.on(own_device(work.numerics.device))
 
     def _component(self, kind: str, ref: ComponentRef, model: Model) -> Labelled:
         key = (kind, ref.digest)

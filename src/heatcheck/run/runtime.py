@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
-_PLACE = re.compile(r"here|processes(:[1-9]\d*)?")
+_PLACE = re.compile(r"here|processes(:[1-9]\d*)?|ray|ray://[^\s/:]+:\d+")
 
 
 def seconds(value: Any) -> Any:
@@ -72,12 +72,26 @@ def place_name(value: Any, others: ValidationInfo) -> Any:
     if value is None:
         return value
     if not (isinstance(value, str) and _PLACE.fullmatch(value)):
-        raise SpecError(f"on = {value!r} should be here, processes or processes:4")
+        raise SpecError(f"on = {value!r} should be here, processes, processes:4, ray or ray://HOST:PORT")
     workers = others.data.get("workers")
     most = 1 if value == "here" else int(value.partition(":")[2]) if value.startswith("processes:") else workers
     if isinstance(workers, int) and workers != most:
         raise SpecError(f"on = {value!r} and workers = {workers} contradict each other; leave one of them out")
     return value
+
+
+def gpu_share(value: Any, others: ValidationInfo) -> Any:
+    """GPUs per worker, which Ray alone hands out."""
+    if value is not None and not str(others.data.get("on")).startswith("ray"):
+        raise SpecError(f"gpus = {value!r} is for workers on Ray: add on = 'ray', or leave it out")
+    return value
+
+
+def any_gpu(value: Any, others: ValidationInfo) -> Any:
+    """A device's name; on Ray none of several equal ones."""
+    if str(value).startswith("cuda:") and str(others.data.get("on")).startswith("ray"):
+        raise SpecError(f"device = {value!r} on Ray: it decides which GPU a worker gets; write cuda")
+    return device_name(value)
 
 
 def setting(use: Literal["identity", "runtime"], **kwargs: Any) -> Any:
@@ -97,8 +111,11 @@ class Runtime(BaseModel):
 
     Args:
         workers: processes that share the work; None for one, this one; auto for one per core, or this one where the work
-            is done before others have started.
-        on: where the work is done: here, processes or processes:4. None for here or processes, as `workers` says.
+            is done before others have started. On Ray None and auto mean as many as the cluster has room for.
+        on: where the work is done: here, processes, processes:4, ray or ray://HOST:PORT. With ray, a cluster is started
+            on this machine, or the one at RAY_ADDRESS is joined. None for here or processes, as `workers` says.
+        gpus: the share of a GPU that each worker on Ray gets, such as 0.5, where models compute on CUDA devices; a whole
+            one if None.
         threads: threads per process for model passes.
         batch: inputs per model call; measured if None.
         budget: seconds, or a time such as `2h`, after which no new chunk is begun.
@@ -116,11 +133,12 @@ class Runtime(BaseModel):
 
     workers: Annotated[int | Literal["auto"] | None, BeforeValidator(process_count)] = setting("runtime", default=None)
     on: Annotated[str | None, BeforeValidator(place_name)] = setting("runtime", default=None)
+    gpus: Annotated[float | None, BeforeValidator(gpu_share)] = setting("runtime", default=None, gt=0)
     threads: int = setting("runtime", default=1, ge=1)
     batch: int | None = setting("runtime", default=None, ge=1)
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
     timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
-    device: Annotated[str | None, BeforeValidator(device_name)] = setting("runtime", default=None)
+    device: Annotated[str | None, BeforeValidator(any_gpu)] = setting("runtime", default=None)
     compile: bool = setting("runtime", default=False)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     progress: Any = setting("runtime", default="auto")
@@ -146,6 +164,11 @@ class Runtime(BaseModel):
     def chooses(self) -> bool:
         """Whether the time that the work takes decides how many processes share it."""
         return self.workers == "auto" and self.on is None
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether works go to a Ray cluster."""
+        return self.on is not None and self.on.startswith("ray")
 
     @classmethod
     def of(cls, runtime: "Runtime | None" = None, **options: Any) -> Self:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -323,8 +323,11 @@ class Store:
         return status
 
     def commit(self, groups: list[SampleGroup]) -> Path:
-        """Write a chunk under the digest of its bytes; writing the same chunk twice is harmless."""
-        data = pack(groups)
+        """Write a chunk; writing the same one twice is harmless."""
+        return self.keep(pack(groups))
+
+    def keep(self, data: bytes) -> Path:
+        """Write a chunk's bytes under their digest."""
         path = self.chunks / f"{hashlib.sha256(data).hexdigest()}.safetensors"
         if not path.exists():
             write_atomically(path, data)
@@ -387,9 +390,13 @@ class Store:
         found: dict[str, Any] = self.headers[at.file]["groups"][at.group][kind][at.item]
         return found
 
+    def groups_about(self, model: str, digests: Iterable[str]) -> set[tuple[Path, int]]:
+        """Where something is stored about the given samples: files, and groups in them."""
+        return {(path, g) for d in digests for path, g, _ in self.groups.get((model, d), ())}
+
     def answers(self, model: str, digests: list[str]) -> dict[bytes, Any]:
         """Every stored answer about the given samples."""
-        wanted = {(path, g) for d in digests for path, g, _ in self.groups.get((model, d), ())}
+        wanted = self.groups_about(model, digests)
         found: dict[bytes, Any] = {}
         for path, g in sorted(wanted):
             if self.headers[path]["groups"][g]["answers"]:
