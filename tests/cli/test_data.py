@@ -1,6 +1,7 @@
 """Data as users have them: what the command says of it, and how it ends."""
 
 import csv
+import io
 import json
 import os
 import subprocess
@@ -11,9 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from polars.testing import assert_frame_equal
 from tests.cli.test_cli import MODEL, at_home, bert, draw, environment, heatcheck, home, strict
 
-from heatcheck.cli.folder import Format, serialised
+from heatcheck.cli import folder as commands
+from heatcheck.cli.folder import Format, write_table
 from heatcheck.models.vision_shim import load_transformers
 
 __all__ = ["at_home", "bert", "home"]
@@ -23,6 +26,8 @@ ODD = b"caf\xe9".decode(errors="surrogateescape")
 
 MUTANTS = (
     ("cli/folder.py", r'_FORMULA = r"^[=+\-@\t\r]"', r'_FORMULA = r"^[=+@\t\r]"', "test_a_text_of_an_exported_table_is_no_formula"),
+    ("cli/folder.py", "include_header=False", "include_header=True", "test_a_table_written_in_parts_is_the_table"),
+    ("cli/folder.py", """_plain(part).write_json()""", """part.write_json()""", "test_a_table_written_in_parts_is_the_table"),
     ("run/task.py", "return label if label < classes else -1", "return label", "test_labels_matter_where_they_are_needed"),
 )  # fmt: skip
 
@@ -104,15 +109,41 @@ def test_a_folder_linked_to_itself_is_read_once(at_home: Path, tmp_path: Path) -
     assert done.stderr.count("1 link leads back to a folder that is read already and is not followed: again") == 1
 
 
+def written(frame: pl.DataFrame, kind: Format) -> bytes:
+    file = io.BytesIO()
+    write_table(frame, kind, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 12])
+def test_a_table_written_in_parts_is_the_table(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Names are strings again, whatever they were kept as, and what is not a number is null."""
+    monkeypatch.setattr(commands, "_ROWS", 3)
+    names = [f"s{i % 5}" for i in range(rows)]
+    score = [float("nan") if i % 4 == 1 else i / 3 for i in range(rows)]
+    plain = pl.DataFrame(
+        {"sample": names, "method": names, "score": score, "n": range(rows)},
+        schema={"sample": pl.String, "method": pl.String, "score": pl.Float64, "n": pl.Int64},
+    )
+    kept = plain.with_columns(
+        pl.col("sample").cast(pl.Enum([f"s{i}" for i in range(5)])), pl.col("method").cast(pl.Categorical)
+    )
+    whole = plain.with_columns(pl.col("score").fill_nan(None))
+    for frame in (plain, kept):
+        assert_frame_equal(pl.read_parquet(written(frame, Format.PARQUET)), whole, check_exact=True)
+        assert_frame_equal(pl.read_csv(written(frame, Format.CSV), schema=whole.schema), whole, check_exact=True)
+        assert json.loads(written(frame, Format.JSON)) == whole.to_dicts()
+
+
 def test_a_text_of_an_exported_table_is_no_formula() -> None:
     names = ["=1+1", "+x", "-x", "@x", "\tx", "\rx", "plain", "a=b", "", None]
     frame = pl.DataFrame({"sample": names, "score": [-0.5, 1.0, float("nan"), 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -1e-9]})
-    text = serialised(frame, Format.CSV).decode()
+    text = written(frame, Format.CSV).decode()
     rows = list(csv.reader(text.splitlines(keepends=True)))[1:]
     assert [row[0] for row in rows[:4]] == ["'=1+1", "'+x", "'-x", "'@x"]
     assert "'\tx" in text and "'\rx" in text and [row[0] for row in rows[-4:]] == ["plain", "a=b", "", ""]
     assert rows[0][1] == "-0.5" and float(rows[-1][1]) == -1e-9 and rows[2][1] == ""
-    assert pl.read_json(serialised(frame, Format.JSON))["sample"].to_list() == names
+    assert pl.read_json(written(frame, Format.JSON))["sample"].to_list() == names
 
 
 # -- tables -----------------------------------------------------------------------------------------------------

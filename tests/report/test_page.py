@@ -12,7 +12,22 @@ import polars as pl
 import pytest
 
 from heatcheck.report import render, write_report
+from heatcheck.report.page import page_view
 
+MUTANTS = (
+    (
+        "report/samples.py",
+        'ordered["score"].reverse() if higher',
+        'ordered["score"] if higher',
+        "test_many_scores_are_thinned_evenly_and_the_page_says_so",
+    ),
+    (
+        "report/cases.py",
+        'self.scores["sample"].unique().drop_nulls().cast(pl.String).sort()',
+        'self.scores["sample"].unique().drop_nulls().sort()',
+        "test_the_page_does_not_depend_on_how_names_are_kept",
+    ),
+)
 SECTIONS = ("answer", "overview", "metrics", "agreement", "gallery", "samples", "gaps", "facts")
 VOID = {"meta", "img", "wbr", "br", "hr", "input", "link"}
 
@@ -316,3 +331,27 @@ def test_the_page_stays_small(fake):
 def test_torch_is_never_imported():
     code = "import heatcheck.report, heatcheck.report.terminal, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum])
+def test_the_page_does_not_depend_on_how_names_are_kept(fake, kind):
+    result = fake(models=("one", "two"), n=12, side=32)
+    plain = render(result)
+    scores = result.scores()
+    for name in [c for c, dtype in scores.schema.items() if dtype == pl.String]:
+        kept = pl.Enum(sorted(scores[name].unique(), reverse=True)) if kind is pl.Enum else kind
+        scores = scores.with_columns(pl.col(name).cast(kept))
+    result._scores = scores
+    assert render(result) == plain
+
+
+def test_many_scores_are_thinned_evenly_and_the_page_says_so(fake):
+    result = fake(metrics=("sds",), n=500, shown=1, side=32)
+    case = page_view(result).data["cases"][0]
+    cell = case["cells"]["0:0"]
+    mine = (pl.col("method") == case["methods"][0]) & (pl.col("metric") == "sds")
+    scores = sorted(result.scores().filter(mine)["score"])
+    assert (cell["n"], len(cell["strip"]), case["metrics"][0]["better"]) == (500, 160, "higher")
+    assert cell["strip"] == [scores[round(i * 499 / 159)] for i in range(160)]
+    assert [v for _, v in cell["best"]] == scores[:-4:-1] and [v for _, v in cell["worst"]] == scores[:3]
+    assert "evenly spaced from the lowest score to the highest" in render(result)

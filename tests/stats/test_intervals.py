@@ -26,14 +26,14 @@ MUTANTS = (
     ),
     (
         "stats/intervals.py",
-        "centre - max(float(right), student) * error",
-        "centre - max(float(-left), student) * error",
+        "centre - max(right, student) * error",
+        "centre - max(-left, student) * error",
         "test_the_interval_is_the_definition",
     ),
     (
         "stats/intervals.py",
-        "centre - min(float(left), -student) * error",
-        "centre - float(left) * error",
+        "centre - min(left, -student) * error",
+        "centre - left * error",
         "test_no_end_is_nearer_than_students",
     ),
     ("stats/intervals.py", "enough / (enough - 1)", "1.0", "test_t_statistics_are_the_definition"),

@@ -12,8 +12,8 @@ MUTANTS = (
     ("stats/onesided.py", "-_STRETCH * skewness", "_STRETCH * skewness", "test_the_longer_lower_tail_is_stretched"),
     (
         "stats/onesided.py",
-        "np.maximum(p[tested], ",
-        "np.minimum(p[tested], ",
+        "np.maximum(p[left], ",
+        "np.minimum(p[left], ",
         "test_it_is_never_below_the_sign_flip_test",
     ),
     ("stats/onesided.py", "t >= observed", "t <= observed", "test_the_bootstrap_is_the_definition"),

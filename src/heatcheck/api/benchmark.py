@@ -294,15 +294,19 @@ class NothingScoredError(HeatcheckError):
 
 def demand_scores(result: Result) -> None:
     """Refuse a run of which every cell failed, or failed or was skipped; controls count if nothing else ran."""
+    import polars as pl
+
     scores = result.last().scores()
     controls = [m["name"] for m in result.facts.get("methods", ()) if m["control"]]
-    mine = scores.filter(~scores["method"].is_in(controls))["status"]
+    mine = scores.filter(~scores["method"].cast(pl.String).is_in(controls))["status"]
     mine = scores["status"] if mine.is_empty() else mine
-    cells = list(zip(scores["status"], scores["sample"], strict=True))
-    failed = [(status.removeprefix("failed: "), sample) for status, sample in cells if status.startswith("failed")]
-    if failed and all(status.startswith(("failed", "skipped")) for status in mine):
+    if not all(status.startswith(("failed", "skipped")) for status in mine.unique()):
+        return
+    cells = scores.filter(pl.col("status").cast(pl.String).str.starts_with("failed")).select("status", "sample")
+    failed = [(status.removeprefix("failed: "), sample) for status, sample in cells.iter_rows()]
+    if failed:
         raise NothingScoredError(
-            f"nothing could be scored, {len(failed)} of {len(cells)} cells failed: {causes(failed)}", result
+            f"nothing could be scored, {len(failed)} of {scores.height} cells failed: {causes(failed)}", result
         )
 
 

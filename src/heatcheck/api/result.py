@@ -49,13 +49,17 @@ class Result(RunReader):
     @property
     def failed(self) -> int:
         """How many cells have no result because something went wrong (skips and undefined scores do not count)."""
-        status = self.scores()["status"]
-        return int((status.str.starts_with("failed") | status.str.starts_with("missing")).sum())
+        return self._having_status("failed", "missing")
 
     @property
     def missing(self) -> int:
         """How many cells are not computed, or lost with a damaged file."""
-        return int(self.scores()["status"].str.starts_with("missing").sum())
+        return self._having_status("missing")
+
+    def _having_status(self, *beginnings: str) -> int:
+        """How many cells have a status that begins so."""
+        counts = self.scores()["status"].value_counts(name="cells").iter_rows()
+        return sum(cells for status, cells in counts if status.startswith(beginnings))
 
     def check(self) -> list[str]:
         """What is wrong with the folder: files that are damaged or in the way, and cells that are missing."""

@@ -3,17 +3,18 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from heatcheck.cli.console import Json, complain, emit, note, table
 from heatcheck.cli.options import Output, Plugins, Preprocess
-from heatcheck.core.files import write_atomically
+from heatcheck.core.files import written_atomically
 from heatcheck.core.spec import SpecError
 
 FAILED, DAMAGED = 3, 4
 _FORMULA = r"^[=+\-@\t\r]"
+_ROWS = 1 << 17  # of a table, written at a time
 
 Only = Annotated[
     bool, typer.Option("--only", help="The last study alone, not the union of all that were run into the folder.")
@@ -172,14 +173,14 @@ def export(
         format, out = Format.JSON, out or "-"
     kind = format or _by_suffix(out) or Format.PARQUET
     result = opened(run, only=only)
-    data = serialised(result.scores(), kind)
     if out == "-":
-        sys.stdout.buffer.write(data)
+        write_table(result.scores(), kind, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
         path = Path(out).expanduser() if out else run.expanduser() / f"scores.{kind}"
-        write_atomically(path, data)
-        note(f"{kind}: {len(data):,} bytes")
+        with written_atomically(path) as file:
+            write_table(result.scores(), kind, file)
+        note(f"{kind}: {path.stat().st_size:,} bytes")
         typer.echo(path)
     end(result, run)
 
@@ -193,25 +194,39 @@ def _by_suffix(out: str | None) -> Format | None:
     return Format(suffix)
 
 
-def serialised(frame: Any, kind: Format) -> bytes:
-    """A table's bytes; what is not a number is null.
+def write_table(frame: Any, kind: Format, file: BinaryIO) -> None:
+    """Write a table part by part, so that no second copy is held; what is not a number is null, names are strings.
 
     In CSV, texts that a spreadsheet would take for a formula begin with `'`; numbers stay as they are.
     """
-    import io
+    {Format.PARQUET: _write_parquet, Format.CSV: _write_csv, Format.JSON: _write_json}[kind](frame, file)
 
+
+def _plain(frame: Any) -> Any:
     import polars as pl
 
-    whole = frame.with_columns(pl.col(pl.Float64, pl.Float32).fill_nan(None))
-    file = io.BytesIO()
-    if kind is Format.PARQUET:
-        whole.write_parquet(file)
-    elif kind is Format.CSV:
-        neutral = (
-            pl.when(pl.col(pl.String).str.contains(_FORMULA)).then("'" + pl.col(pl.String)).otherwise(pl.col(pl.String))
-        )
-        whole.with_columns(neutral.name.keep()).write_csv(file)
-    else:
-        whole.write_json(file)
-        file.write(b"\n")
-    return file.getvalue()
+    return frame.with_columns(
+        pl.col(pl.Float64, pl.Float32).fill_nan(None), pl.col(pl.Categorical, pl.Enum).cast(pl.String)
+    )
+
+
+def _write_parquet(frame: Any, file: BinaryIO) -> None:
+    _plain(frame.lazy()).sink_parquet(file)
+
+
+def _write_csv(frame: Any, file: BinaryIO) -> None:
+    import polars as pl
+
+    text = pl.col(pl.String)
+    neutral = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
+    _plain(frame.clear()).write_csv(file)
+    for part in frame.iter_slices(_ROWS):
+        _plain(part).with_columns(neutral).write_csv(file, include_header=False)
+
+
+def _write_json(frame: Any, file: BinaryIO) -> None:
+    before = "["
+    for part in frame.iter_slices(_ROWS):
+        file.write((before + _plain(part).write_json().removeprefix("[").removesuffix("]")).encode())
+        before = ","
+    file.write(b"]\n" if before == "," else b"[]\n")

@@ -151,8 +151,8 @@ def skips(result: Any) -> list[dict[str, Any]]:
     }
     cells = (
         result.scores()
-        .filter(pl.col("status").str.starts_with(_SKIPPED))
-        .with_columns(reason=pl.col("status").str.strip_prefix(_SKIPPED))
+        .filter(pl.col("status").cast(pl.String).str.starts_with(_SKIPPED))
+        .with_columns(reason=pl.col("status").cast(pl.String).str.strip_prefix(_SKIPPED))
         .group_by("model", "method", "metric", "reason", maintain_order=True)
         .agg(samples=pl.len())
     )
@@ -165,11 +165,14 @@ def skips(result: Any) -> list[dict[str, Any]]:
 
 def failures(result: Any, folder: Path, *, known: bool = False) -> str:
     """How many cells failed, the most frequent reasons unless they are known, and the command that lists them all."""
+    import polars as pl
+
     from heatcheck.api.result import cells_failed
     from heatcheck.data.base import causes
 
-    cells = result.scores().select("status", "sample").iter_rows()
-    why = [(_shortened(status), sample) for status, sample in cells if status.startswith(("failed", "missing"))]
+    status = pl.col("status").cast(pl.String)
+    cells = result.scores().filter(status.str.starts_with("failed") | status.str.starts_with("missing"))
+    why = [(_shortened(status), sample) for status, sample in cells.select("status", "sample").iter_rows()]
     every = f"`heatcheck export {quote(str(folder))} --format csv --out -` lists them all"
     return f"{cells_failed(result.failed)}{'' if known else f': {causes(why)}'}; {every}"
 
@@ -185,9 +188,9 @@ def reasons_unranked(result: Any) -> list[str]:
 
     controls = [m["name"] for m in result.facts.get("methods", ()) if m["control"]]
     scores = result.scores()
-    mine = scores.filter(~pl.col("method").is_in(controls))
+    mine = scores.filter(~pl.col("method").cast(pl.String).is_in(controls))
     mine = scores if mine.is_empty() else mine
-    if (mine["status"] == "ok").any():
+    if "ok" in mine["status"].unique():
         return []
     each = (
         mine.group_by("status", maintain_order=True)

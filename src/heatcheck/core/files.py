@@ -8,9 +8,9 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 TEMPORARY = ".tmp-"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -72,11 +72,18 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         StorageError: no space, no permission, a failing disk; what was there before is as it was.
     """
+    with written_atomically(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def written_atomically(path: Path) -> Iterator[BinaryIO]:
+    """A file to write piece by piece, which takes its name when all is written: as `write_atomically`."""
     make_folder(path.parent)
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with temporary.open("xb") as f:
-            f.write(data)
+            yield f
             f.flush()
             os.fsync(f.fileno())
         temporary.replace(path)

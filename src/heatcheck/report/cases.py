@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,7 @@ from heatcheck.stats import Facts
 COLOURS = 8
 ALPHA = 0.05
 _SHADES = 8
-_BY_CASE = ("scores", "board", "totals", "best", "left_out")  # tables with a row per model and data set
+_BY_CASE = ("board", "totals", "best", "left_out")  # tables with a row per model and data set
 _CURVES = 6  # with more ranked methods, only the first few and the last are visible at first
 
 
@@ -54,7 +55,28 @@ class Tables:
         """The tables of one model on one data set."""
         here = (pl.col("model") == model) & (pl.col("data") == data)
         tables = {name: getattr(self, name).filter(here) for name in _BY_CASE}
-        return replace(self, **tables)
+        return replace(self, scores=self._scores_at(model, data), **tables)
+
+    def _scores_at(self, model: str, data: str) -> pl.DataFrame:
+        """The rows of one case; the table itself, not a copy, where there is no other."""
+        rows = self._rows.get((model, data))
+        if rows is None:
+            return self.scores.clear()
+        return self.scores if len(rows) == self.scores.height else self.scores[rows]
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str | None, ...], pl.Series]:
+        return dict(stats.rows_by(self.scores, ("model", "data")))
+
+    @cached_property
+    def samples(self) -> list[str]:
+        """The samples that have a row, sorted."""
+        return self.scores["sample"].unique().drop_nulls().cast(pl.String).sort().to_list()
+
+    @property
+    def ok(self) -> int:
+        """How many rows have a score."""
+        return int(self.scores.select(stats.has_score().sum()).item())
 
 
 def method_views(tables: Tables) -> tuple[MethodView, ...]:
@@ -94,7 +116,6 @@ def _metric_view(
     tested = [r for r in raw if not r["control"] and r["beats_random"] is not None]
     random = next((row for row in rows if row.method.name == facts.random and row.x is not None), None)
     best, tied = next(iter(tables.best.filter(pl.col("metric") == name).select("best", "tied").iter_rows()), ([], []))
-    samples = tables.scores["sample"].unique().implode()
     first_and_last = frozenset([*ranked[:4], *ranked[-1:], facts.random])
     return MetricView(
         name=name,
@@ -110,10 +131,16 @@ def _metric_view(
         worse=tuple(views[r["method"]] for r in tested if r["loses_to_random"]),
         left_out=next(iter(tables.left_out.filter(pl.col("metric") == name)["reason"]), ""),
         circular=tuple(views[r["method"]] for r in raw if r["circular"]),
-        curves=curve_chart(source.curves(model, name).filter(pl.col("sample").is_in(samples)), list(views)),
+        curves=curve_chart(_curves(tables, source, model, name), list(views)),
         visible=first_and_last if len(ranked) > _CURVES else frozenset(views),
         cost=cost_chart(raw, facts.sign(name) > 0),
     )
+
+
+def _curves(tables: Tables, source: CaseSource, model: str, metric: str) -> pl.DataFrame:
+    """The curves of the case's samples."""
+    names = pl.Series(tables.samples, dtype=pl.String)
+    return source.curves(model, metric).filter(pl.col("sample").cast(pl.String).is_in(names.implode()))
 
 
 def _leaderboard_row(row: Row, method: MethodView, axis: Axis, ranked: int) -> LeaderboardRow:

@@ -1,9 +1,10 @@
 """Geometry of the charts, in per cent of the plot, so that they scale to any width without a script."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -125,6 +126,59 @@ class CurveChart:
     curves: tuple[Curve, ...]
 
 
+@dataclass(frozen=True)
+class _Stack:
+    """The curves of one method that can be drawn, those of equal length together.
+
+    Args:
+        blocks: shares and curves, both [curves, points], and the places of the curves among all.
+    """
+
+    blocks: tuple[tuple[Array, Array, NDArray[np.int64]], ...]
+
+    @classmethod
+    def of(cls, part: pl.DataFrame) -> "_Stack":
+        """Curves with as many shares as values, all finite, in the order of their rows."""
+        lengths = part.select(pl.col("share", "curve").list.len()).with_columns(row=pl.int_range(pl.len()))
+        usable = lengths.filter((pl.col("share") == pl.col("curve")) & (pl.col("curve") > 1))
+        blocks = []
+        for (length,), rows in usable.group_by("curve", maintain_order=True):
+            some = part[rows["row"]]
+            share, curve = (
+                some[c].explode().cast(pl.Float64).to_numpy().reshape(-1, length) for c in ("share", "curve")
+            )
+            finite = np.isfinite(share).all(axis=1) & np.isfinite(curve).all(axis=1)
+            if finite.any():
+                blocks.append((share[finite], curve[finite], rows["row"].to_numpy()[finite]))
+        return cls(tuple(blocks))
+
+    @property
+    def n(self) -> int:
+        return sum(len(rows) for _, _, rows in self.blocks)
+
+    @property
+    def first(self) -> Array:
+        """The shares of the first curve."""
+        share, _, _ = min(self.blocks, key=lambda block: int(block[2][0]))
+        return np.asarray(share[0])
+
+    def on(self, grid: Array) -> Array:
+        """All curves on one grid, [curves, points], interpolated linearly where they have other shares."""
+        places = np.sort(np.concatenate([rows for _, _, rows in self.blocks]))
+        values = np.empty((self.n, len(grid)))
+        rises = bool((np.diff(grid) > 0).all())
+        for share, curve, rows in self.blocks:
+            same = rises and share.shape[1] == len(grid) and np.array_equal(share, np.broadcast_to(grid, share.shape))
+            drawn = curve if same else [np.interp(grid, s, c) for s, c in zip(share, curve, strict=True)]
+            values[np.searchsorted(places, rows)] = drawn
+        return values
+
+
+def _by_method(curves: pl.DataFrame) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
+    names = pl.col("method", "sample").cast(pl.String)
+    return iter(curves.with_columns(names).sort("method", "sample").group_by("method", maintain_order=True))
+
+
 def curve_chart(
     curves: pl.DataFrame, methods: Sequence[str], *, seed: int = 0, resamples: int = 1000, level: float = 0.95
 ) -> CurveChart | None:
@@ -132,22 +186,18 @@ def curve_chart(
 
     Curves with other shares (texts of unequal length) are interpolated linearly onto one grid.
     """
-    stacks: dict[str, list[tuple[Array, Array]]] = {}
-    for row in curves.sort("method", "sample").iter_rows(named=True):
-        share, curve = (np.asarray(row[c] or (), dtype=np.float64) for c in ("share", "curve"))
-        if len(share) == len(curve) > 1 and np.isfinite(curve).all() and np.isfinite(share).all():
-            stacks.setdefault(row["method"], []).append((share, curve))
-    pairs = [pair for stack in stacks.values() for pair in stack]
-    if not pairs:
+    stacks = {str(method): _Stack.of(part) for (method,), part in _by_method(curves)}
+    shares = [share for stack in stacks.values() for share, _, _ in stack.blocks]
+    if not shares:
         return None
-    grid = pairs[0][0]
-    if any(len(share) != len(grid) or not np.allclose(share, grid) for share, _ in pairs):
-        grid = np.linspace(0.0, 1.0, min(41, max(len(share) for share, _ in pairs)))
+    grid = next(stack for stack in stacks.values() if stack.n).first
+    if any(share.shape[1] != len(grid) or not np.allclose(share, grid) for share in shares):
+        grid = np.linspace(0.0, 1.0, min(41, max(share.shape[1] for share in shares)))
     found: dict[str, tuple[Array, Array | None, int]] = {}
     for method in methods:
-        if method not in stacks:
+        if method not in stacks or not stacks[method].n:
             continue
-        values = np.stack([np.interp(grid, share, curve) for share, curve in stacks[method]])
+        values = stacks[method].on(grid)
         band = mean_band(values, seed=seed, resamples=resamples, level=level)
         found[method] = values.mean(axis=0), band, len(values)
     if not found:

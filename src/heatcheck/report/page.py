@@ -11,7 +11,7 @@ from heatcheck.report.exhibits import Exhibits
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
 from heatcheck.report.source import RunSource
 from heatcheck.report.views import CaseView, MethodView, PageView, Row
-from heatcheck.stats import Rankings, has_score, rankings, rankings_missing, universes_of
+from heatcheck.stats import Rankings, rankings, rankings_missing, universes_of
 
 _ROWS = 200  # of a long table
 
@@ -36,7 +36,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         methods = cases.method_views(here)
         metrics = cases.metric_views(here, measured, model, methods)
         details = samples.sample_details(measured.samples(), model)
-        names = sorted(here.scores["sample"].drop_nulls().unique().to_list())
+        names = here.samples
         views.append(
             CaseView(
                 model=model,
@@ -52,7 +52,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
                 concordance=cases.concordance_of(here),
                 gallery=samples.gallery(measured, exhibits, model, names, methods, details, len(keys)),
                 gaps=cases.gaps(here),
-                ok=here.scores.filter(has_score()).height,
+                ok=here.ok,
                 total=here.scores.height,
                 multiverse=_multiverse(record, in_universes, model, data, methods),
             )

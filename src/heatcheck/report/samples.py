@@ -1,7 +1,7 @@
 """Samples on the page: the gallery, and the best and worst samples of every method under every metric."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -10,7 +10,7 @@ from heatcheck.report import wording
 from heatcheck.report.exhibits import Exhibit, Exhibits
 from heatcheck.report.source import CaseSource
 from heatcheck.report.views import CaseView, GalleryItem, MethodView, Row
-from heatcheck.stats import has_score
+from heatcheck.stats import has_score, rows_by
 
 EXTREMES = 3  # best and worst samples shown per method and metric
 _POINTS = 160  # of a score distribution
@@ -58,7 +58,8 @@ def gallery(
         details: what is known about each sample.
         cases: how many cases share the page.
     """
-    wanted = [s for m, s in dict.fromkeys(tuple(pair) for pair in source.gallery()) if m == model and s in samples]
+    known = set(samples)
+    wanted = [s for m, s in dict.fromkeys(tuple(pair) for pair in source.gallery()) if m == model and s in known]
     wanted = wanted[: max(1, _GALLERY_IMAGES // (cases * max(len(methods), 1)))]
     images = len(wanted) * len(methods) * cases
     edge = 208 if images <= 100 else 176 if images <= 240 else 128
@@ -92,15 +93,24 @@ def script_data(
         cases: how many cases share the page.
     """
     index = {name: i for i, name in enumerate(samples)}
-    per_sample = scores.filter(has_score()).group_by("metric", "method", "sample").agg(pl.col("score").mean())
-    cells, extremes = _cells(case, per_sample, index)
+    in_gallery = [samples[item.index] for item in case.gallery]
+    cells: dict[str, dict[str, Any]] = {}
+    by_place: list[tuple[int, MethodView, str]] = []
+    of_gallery = []
+    for k, per_sample in enumerate(_per_sample(scores, [m.name for m in case.metrics])):
+        of_gallery.append(per_sample.filter(pl.col("sample").is_in(in_gallery)).with_columns(metric=pl.lit(k)))
+        for method, cell, found in _cells(case, k, per_sample, index):
+            cells[f"{method.index}:{k}"] = cell
+            by_place += found
+    by_place.sort(key=lambda extreme: extreme[0])
+    extremes = list(dict.fromkeys((method, s) for _, method, s in by_place))
     budget = _DRILL_IMAGES // cases
     maps: dict[str, Exhibit] = {}
     for method, sample in extremes[:budget]:
         made = exhibits.map(case.model, sample, method.name, _DRILL_EDGE)
         if made is not None:
             maps[f"{method.index}:{index[sample]}"] = made
-    shown = sorted({s for _, s in extremes} | {samples[item.index] for item in case.gallery})
+    shown = sorted({s for _, s in extremes} | set(in_gallery))
     return {
         "multiverse": _multiverse_data(case),
         "methods": [m.name for m in case.methods],
@@ -113,37 +123,45 @@ def script_data(
             }
             for i, s in enumerate(shown)
         },
-        "scores": _gallery_scores(case, per_sample, samples),
+        "scores": _gallery_scores(case, of_gallery, index),
         "cells": cells,
         "maps": maps,
     }
 
 
+def _per_sample(scores: pl.DataFrame, metrics: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """Per metric the mean score of every method and sample that has one; one metric's rows are copied at a time."""
+    rows = dict(rows_by(scores, ("metric",)))
+    used = scores.select("method", "sample", "score", "status")
+    for metric in metrics:
+        part = used[rows[metric,]] if (metric,) in rows else used.clear()
+        means = part.filter(has_score()).group_by("method", "sample").agg(pl.col("score").mean())
+        yield means.with_columns(pl.col("method", "sample").cast(pl.String))
+
+
 def _cells(
-    case: CaseView, per_sample: pl.DataFrame, index: Mapping[str, int]
-) -> tuple[dict[str, dict[str, Any]], list[tuple[MethodView, str]]]:
-    """Per `method:metric` its best and worst samples and all its scores; and all those samples, most extreme first."""
-    cells: dict[str, dict[str, Any]] = {}
-    extremes: list[tuple[int, MethodView, str]] = []
-    for k, metric in enumerate(case.metrics):
-        for method in case.methods:
-            cell = per_sample.filter((pl.col("metric") == metric.name) & (pl.col("method") == method.name))
-            ordered = cell.sort(["score", "sample"], descending=[metric.higher, False]).select("sample", "score").rows()
-            if not ordered:
-                continue
-            top = min(EXTREMES, (len(ordered) + 1) // 2)
-            best, worst = ordered[:top], ordered[max(top, len(ordered) - EXTREMES) :][::-1]
-            values = sorted(score for _, score in ordered)
-            if len(values) > _POINTS:
-                values = [values[round(i * (len(values) - 1) / (_POINTS - 1))] for i in range(_POINTS)]
-            cells[f"{method.index}:{k}"] = {
-                "best": [[index[s], v] for s, v in best],
-                "worst": [[index[s], v] for s, v in worst],
-                "strip": values,
-            }
-            extremes += [(i, method, s) for side in (best, worst) for i, (s, _) in enumerate(side)]
-    extremes.sort(key=lambda extreme: extreme[0])
-    return cells, list(dict.fromkeys((method, s) for _, method, s in extremes))
+    case: CaseView, k: int, per_sample: pl.DataFrame, index: Mapping[str, int]
+) -> Iterator[tuple[MethodView, dict[str, Any], list[tuple[int, MethodView, str]]]]:
+    """Per method its best and worst samples under one metric and all its scores, or some of many; and their places."""
+    higher = case.metrics[k].higher
+    by_method = per_sample.sort(["score", "sample"], descending=[higher, False]).partition_by("method", as_dict=True)
+    for method in case.methods:
+        ordered = by_method.get((method.name,))
+        if ordered is None:
+            continue
+        n, pairs = ordered.height, ordered.select("sample", "score")
+        top = min(EXTREMES, (n + 1) // 2)
+        best, worst = pairs.head(top).rows(), pairs.tail(min(EXTREMES, n - top)).rows()[::-1]
+        values = ordered["score"].reverse() if higher else ordered["score"]
+        if n > _POINTS:
+            values = values[[round(i * (n - 1) / (_POINTS - 1)) for i in range(_POINTS)]]
+        cell = {
+            "best": [[index[s], v] for s, v in best],
+            "worst": [[index[s], v] for s, v in worst],
+            "strip": values.to_list(),
+            "n": n,
+        }
+        yield method, cell, [(i, method, s) for side in (best, worst) for i, (s, _) in enumerate(side)]
 
 
 def _metrics_data(case: CaseView) -> list[dict[str, Any]]:
@@ -170,13 +188,13 @@ def _multiverse_data(case: CaseView) -> dict[str, Any] | None:
     return {"labels": view.labels, "methods": [m.name for m in view.methods], "ranks": view.ranks}
 
 
-def _gallery_scores(case: CaseView, per_sample: pl.DataFrame, samples: Sequence[str]) -> dict[str, list[float | None]]:
+def _gallery_scores(
+    case: CaseView, per_metric: Sequence[pl.DataFrame], index: Mapping[str, int]
+) -> dict[str, list[float | None]]:
     """The scores of every map in the gallery, one per metric, by `method:sample`."""
-    shown = {samples[item.index]: item.index for item in case.gallery}
     methods = {m.name: m.index for m in case.methods}
-    metrics = {m.name: k for k, m in enumerate(case.metrics)}
     found: dict[str, list[float | None]] = {}
-    rows = per_sample.filter(pl.col("sample").is_in(list(shown))).sort("method", "sample", "metric")
-    for metric, method, sample, score in rows.select("metric", "method", "sample", "score").iter_rows():
-        found.setdefault(f"{methods[method]}:{shown[sample]}", [None] * len(metrics))[metrics[metric]] = score
+    rows = pl.concat(per_metric).sort("method", "sample", "metric") if per_metric else pl.DataFrame()
+    for method, sample, score, metric in rows.iter_rows():
+        found.setdefault(f"{methods[method]}:{index[sample]}", [None] * len(case.metrics))[metric] = score
     return found

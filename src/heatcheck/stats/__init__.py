@@ -7,6 +7,7 @@ from heatcheck.stats.intervals import (
     heavy_tailed,
     mean_band,
     mean_interval,
+    mean_intervals,
     resampled_means,
     studentised,
 )
@@ -30,7 +31,7 @@ from heatcheck.stats.summary import (
     not_better_than_random,
     smallest_p_values,
 )
-from heatcheck.stats.table import has_score
+from heatcheck.stats.table import has_score, rows_by
 
 __all__ = [
     "Facts",
@@ -53,6 +54,7 @@ __all__ = [
     "left_out",
     "mean_band",
     "mean_interval",
+    "mean_intervals",
     "missing_scores",
     "never_better_than_random",
     "not_better_than_random",
@@ -64,6 +66,7 @@ __all__ = [
     "rankings_missing",
     "resampled_kendall_w",
     "resampled_means",
+    "rows_by",
     "separation",
     "sign_flip",
     "smallest_p",

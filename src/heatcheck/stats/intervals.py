@@ -1,10 +1,12 @@
 """Bootstrap over samples, with resamples that are shared by everything compared: intervals of means and of curves."""
 
 from collections.abc import Iterator
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heatcheck.stats.large import MANY, SKEWED, is_regular, moments, t_at
 from heatcheck.stats.student import t_quantile
 from heatcheck.stats.table import Array
 
@@ -109,6 +111,37 @@ def is_constant(values: Array) -> bool:
     return bool(np.ptp(values) <= _ROUNDING * np.abs(values).max())
 
 
+def mean_intervals(values: Array, *, seed: int, resamples: int, level: float = 0.95) -> Array:
+    """The interval of every row's mean, [rows, n] to [rows, 2]: `mean_interval`, or its limit for many samples.
+
+    With many samples, of which none dominate, the quantiles of the t statistics follow from the row's skewness and
+    kurtosis, and nothing is resampled.
+    """
+    found = np.full((len(values), 2), np.nan)
+    resampled = []
+    for i, row in enumerate(values):
+        ends = _expanded_ends(row, level)
+        if ends is None:
+            resampled.append(i)
+        else:
+            found[i] = ends
+    for i, t in zip(resampled, studentised(values[resampled], resamples, seed), strict=True):
+        found[i] = mean_interval(values[i], t, level)
+    return found
+
+
+def _expanded_ends(values: Array, level: float) -> tuple[float, float] | None:
+    """The interval of a mean by expansion; None where it needs resamples."""
+    x = values[~np.isnan(values)]
+    if not is_regular(len(x), 0.0, 0.0) or is_constant(x):
+        return None
+    skewness, excess = moments(x - x.mean())
+    if not is_regular(len(x), skewness, excess):
+        return None
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    return _ends(x, float(t_at(-z, len(x), skewness, excess)), float(t_at(z, len(x), skewness, excess)), level)
+
+
 def mean_interval(values: Array, resampled: Array, level: float = 0.95) -> tuple[float, float]:
     """Studentised bootstrap interval of a mean, each end at least as far as Student's; NaN for fewer than two numbers.
 
@@ -125,13 +158,17 @@ def mean_interval(values: Array, resampled: Array, level: float = 0.95) -> tuple
     x = values[~np.isnan(values)]
     if len(x) < 2:
         return np.nan, np.nan
-    centre = float(x.mean())
     if is_constant(x):
-        return centre, centre
-    student, error = t_quantile(level, len(x) - 1), float(x.std(ddof=1)) / np.sqrt(len(x))
+        return float(x.mean()), float(x.mean())
     t = resampled[~np.isnan(resampled)]
-    left, right = np.quantile(t, [(1 - level) / 2, (1 + level) / 2]) if len(t) else (-student, student)
-    return centre - max(float(right), student) * error, centre - min(float(left), -student) * error
+    left, right = np.quantile(t, [(1 - level) / 2, (1 + level) / 2]) if len(t) else (0.0, 0.0)
+    return _ends(x, float(left), float(right), level)
+
+
+def _ends(x: Array, left: float, right: float, level: float) -> tuple[float, float]:
+    """The ends of a mean's interval, given the quantiles of its t statistics; each at least as far as Student's."""
+    centre, student, error = float(x.mean()), t_quantile(level, len(x) - 1), float(x.std(ddof=1)) / np.sqrt(len(x))
+    return centre - max(right, student) * error, centre - min(left, -student) * error
 
 
 def heavy_tailed(values: Array) -> bool:
@@ -142,13 +179,14 @@ def heavy_tailed(values: Array) -> bool:
     x = values[~np.isnan(values)]
     if len(x) < _TAIL_SAMPLES or is_constant(x):
         return False
-    d = x - x.mean()
-    skewness = np.mean(d**3) / np.mean(d**2) ** 1.5
+    skewness, _ = moments(x - x.mean())
     return bool(abs(skewness) > _TAIL * np.sqrt(len(x)))
 
 
 def mean_band(values: Array, *, seed: int = 0, resamples: int = 1000, level: float = 0.95) -> Array | None:
     """Pointwise percentile bootstrap interval of a mean curve; None for fewer than two samples.
+
+    With many samples, the quantiles of the resampled means follow from each point's skewness.
 
     Args:
         values: one curve per sample, [samples, points].
@@ -159,8 +197,21 @@ def mean_band(values: Array, *, seed: int = 0, resamples: int = 1000, level: flo
     Returns:
         [2, points]: lower and upper ends.
     """
-    if len(values) < 2:
+    n = len(values)
+    if n < 2:
         return None
-    index = bootstrap_indices(len(values), resamples, seed)
+    if n >= MANY:
+        return np.stack([_percentiles(column, level) for column in values.T], axis=1)
+    index = bootstrap_indices(n, resamples, seed)
     means = np.stack([column[index].mean(axis=1) for column in values.T], axis=1)
     return np.asarray(np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0))
+
+
+def _percentiles(x: Array, level: float) -> Array:
+    """Where the means of resamples of many numbers lie, by the expansion of Cornish and Fisher."""
+    centre = x.mean()
+    if is_constant(x):
+        return np.array([centre, centre])
+    z = NormalDist().inv_cdf((1 + level) / 2) * np.array([-1.0, 1.0])
+    lean = np.clip(moments(x - centre)[0] / np.sqrt(len(x)), -SKEWED, SKEWED)
+    return np.asarray(centre + (z + lean * (z**2 - 1) / 6) * x.std() / np.sqrt(len(x)))

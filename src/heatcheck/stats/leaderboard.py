@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from heatcheck.stats.facts import Facts
-from heatcheck.stats.intervals import heavy_tailed, mean_interval, studentised
+from heatcheck.stats.intervals import heavy_tailed, mean_intervals
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import flips_for, holm, too_few
 from heatcheck.stats.ranks import rank_sets, rounded, strict_rank
@@ -88,14 +88,13 @@ def leaderboard(
     rows: list[Row] = []
     for group in groups(scores, facts):
         reasons = group.reasons(facts, coverage_floor)
-        resampled = studentised(group.scores, resamples, seed)
+        ends = mean_intervals(group.scores, seed=seed, resamples=resamples, level=level).tolist()
         random_p, worse_p = _against_random(group, facts, seed, level)
         tests = sum(not (np.isnan(p) or facts.is_control(m)) for m, p in zip(group.methods, random_p, strict=True))
         rank, rank_low, rank_high = _ranks(group, reasons, seed, resamples, level, tests)
         board: list[Row] = []
         for i, method in enumerate(group.methods):
-            low, high = mean_interval(group.scores[i], resampled[i], level)
-            low, high = facts.clipped(group.metric, low, group.means[i], high)
+            low, high = facts.clipped(group.metric, ends[i][0], group.means[i], ends[i][1])
             board.append(
                 {
                     **group.key,

@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from heatcheck.stats.facts import Facts
-from heatcheck.stats.intervals import mean_interval, studentised
+from heatcheck.stats.intervals import mean_intervals
+from heatcheck.stats.large import share_of_flips_beyond
 from heatcheck.stats.table import Array, MetricGroup, Row, groups, nan_to_null
 
 EXACT = 12  # up to this many nonzero differences, all sign patterns are enumerated
@@ -91,7 +92,9 @@ def sign_flip(
     """p-values of the sign-flip permutation test of the mean, one per row.
 
     Exact for up to 12 nonzero differences, else Monte Carlo with the observed pattern included, so that the test is
-    valid for any number of flips. All rows share their sign patterns.
+    valid for any number of flips. All rows share their sign patterns. With many nonzero differences, of which none
+    dominate, the p-value is that of all sign patterns, from the differences' moments; it is never smaller than the
+    random patterns could make it.
 
     Args:
         differences: paired differences, [rows, samples]; NaN where a sample is not common to the pair.
@@ -106,10 +109,20 @@ def sign_flip(
     empty = np.isnan(d).all(axis=1)
     d = np.where(np.isnan(d), 0.0, d)
     few = np.count_nonzero(d, axis=1) <= EXACT
-    p = np.empty(len(d))
+    p = np.array([np.nan if rare else _expanded(row, alternative, flips) for row, rare in zip(d, few, strict=True)])
+    several = np.isnan(p) & ~few
     p[few] = _exact(d[few], alternative)
-    p[~few] = _monte_carlo(d[~few], alternative, flips, seed)
+    p[several] = _monte_carlo(d[several], alternative, flips, seed)
     return np.where(empty, np.nan, p)
+
+
+def _expanded(d: Array, alternative: Alternative, flips: int) -> float:
+    """The p-value of all sign patterns of many differences; NaN where it needs random ones."""
+    total = d.sum()
+    beyond = share_of_flips_beyond(d[d != 0] * (np.sign(total) if alternative == "two-sided" and total else 1.0))
+    if beyond is None:
+        return np.nan
+    return max(min(1.0, 2 * beyond if alternative == "two-sided" else beyond), 1 / (flips + 1))
 
 
 def _exact(d: Array, alternative: Alternative) -> Array:
@@ -191,8 +204,7 @@ def compare(
     first = np.array([a for a, _ in pairs], dtype=np.int64)
     second = np.array([b for _, b in pairs], dtype=np.int64)
     per_sample = oriented[first] - oriented[second]
-    resampled = studentised(per_sample, resamples, seed)
-    ends = np.array([mean_interval(d, t, level) for d, t in zip(per_sample, resampled, strict=True)]).reshape(-1, 2)
+    ends = mean_intervals(per_sample, seed=seed, resamples=resamples, level=level)
     n = np.sum(~np.isnan(per_sample), axis=1)
     total = np.where(np.isnan(per_sample), 0.0, per_sample).sum(axis=1)
     return PairedComparison(

@@ -117,9 +117,11 @@ def missing_scores(scores: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `metric`, `method`, `status`: the reason; `n` of `total` rows; `example`: the first sample concerned.
     """
-    totals = scores.group_by("metric", "method").agg(total=pl.len())
+    names = pl.col("metric", "method").cast(pl.String)
+    totals = scores.group_by("metric", "method").agg(total=pl.len()).with_columns(names)
     return (
         scores.filter(~has_score())
+        .with_columns(names, pl.col("status", "sample").cast(pl.String))
         .with_columns(status=pl.when(pl.col("status") == "ok").then(pl.lit(NOT_FINITE)).otherwise("status"))
         .group_by("metric", "method", "status")
         .agg(n=pl.len(), example=pl.col("sample").min())

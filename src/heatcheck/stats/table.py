@@ -1,6 +1,6 @@
 """The long table of scores, cut into one matrix of methods × samples per (model, data, metric)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ Row = dict[str, object]
 KEYS = ("model", "data", "metric")
 COSTS = ("seconds", "forwards", "backwards")
 COLUMNS = ("run", "model", "data", "sample", "target", "method", "metric", "score", "status", *COSTS)
+_USED = ("sample", "method", "target", "run", "score", "status", *COSTS)
 NOT_FINITE = "undefined: the score is not finite"
 """The status of a row that claims to be ok and has no finite score."""
 
@@ -96,72 +97,107 @@ def groups(scores: pl.DataFrame, facts: Facts) -> Iterator[MetricGroup]:
     """One score matrix per (model, data, metric), sorted by name; the order of the table's rows has no influence.
 
     A sample that has several rows for one method (several targets, several runs) counts once: with their
-    mean, and only if all of them are ok, so that all methods are scored on the same rows.
+    mean, and only if all of them are ok, so that all methods are scored on the same rows. Names may be strings,
+    categories or enumerated. Only one group's rows are copied at a time.
     """
-    table = _tidy(scores)
-    most_frequent = {
-        row[:-1]: row[-1]
-        for row in table.filter(~pl.col("ok"))
-        .group_by(*KEYS, "method", "status")
-        .len()
-        .sort("len", "status", descending=[False, True])
-        .select(*KEYS, "method", "status")
-        .iter_rows()
-    }
-    for part in table.partition_by(KEYS, maintain_order=True) if table.height else []:
-        model, data, metric = (str(part[key][0]) for key in KEYS)
-        names = part["method"].unique().sort().to_list()
-        method = part["method"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
-        has_sample = part["sample"].is_not_null().to_numpy()
-        ids = part["sample"].unique().drop_nulls().sort().to_list()
-        column = part["sample"].cast(pl.Enum(ids)).to_physical().fill_null(0).to_numpy().astype(np.int64)
-        shape = (len(names), len(ids))
-        cell = (method * len(ids) + column)[has_sample]
-        ok = part["ok"].to_numpy()
-        value = part["score"].fill_null(0.0).to_numpy()
+    missing = [c for c in COLUMNS if c not in scores.columns]
+    if missing:
+        raise ValueError(f"the scores table lacks {', '.join(missing)}; it has {', '.join(scores.columns)}")
+    for (model, data, metric), rows in rows_by(scores, KEYS):
+        yield _group(str(model), str(data), str(metric), scores.select(_USED)[rows], facts)
 
-        size = shape[0] * shape[1]
-        rows = np.bincount(cell, minlength=size)
-        n_good = np.bincount(cell, weights=ok[has_sample], minlength=size)
-        total = np.bincount(cell, weights=np.where(ok, value, 0.0)[has_sample], minlength=size)
-        matrix = np.full(size, np.nan)
-        np.divide(total, rows, out=matrix, where=(rows > 0) & (n_good == rows))
 
-        yield MetricGroup(
-            model=model,
-            data=data,
-            metric=metric,
-            methods=tuple(names),
-            scores=matrix.reshape(shape),
-            problems=tuple(most_frequent.get((model, data, metric, name)) for name in names),
-            costs=np.stack([_mean_per(method, part[c], ok, len(names)) for c in COSTS], axis=1),
-            sign=facts.sign(metric),
-        )
+def rows_by(table: pl.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pl.Series]]:
+    """The row numbers of every combination of names, sorted by name; the table is not copied."""
+    found = table.select(keys).with_row_index("row").group_by(keys).agg("row")
+    found = found.with_columns(pl.col(keys).cast(pl.String)).sort(keys)
+    for i, names in enumerate(found.select(keys).iter_rows()):
+        yield names, found["row"][i]
+
+
+def _group(model: str, data: str, metric: str, part: pl.DataFrame, facts: Facts) -> MetricGroup:
+    part = part.with_columns(pl.col("score", *COSTS).cast(pl.Float64), ok=has_score())
+    (method, names), (column, ids) = _codes(part["method"]), _codes(part["sample"])
+    order = _order(part, method, column, len(names))
+    method, column, ok = method[order], column[order], part["ok"].to_numpy()[order]
+    value = np.where(ok, part["score"].fill_null(0.0).to_numpy()[order], 0.0)
+
+    has_sample = column >= 0
+    shape = (len(names), len(ids))
+    size = shape[0] * shape[1]
+    cell = (method * len(ids) + column)[has_sample]
+    rows = np.bincount(cell, minlength=size)
+    n_good = np.bincount(cell, weights=ok[has_sample], minlength=size)
+    total = np.bincount(cell, weights=value[has_sample], minlength=size)
+    matrix = np.full(size, np.nan)
+    np.divide(total, rows, out=matrix, where=(rows > 0) & (n_good == rows))
+    problems = _problems(part.filter(~pl.col("ok")))
+    costs = [_mean_per(method, part[c].fill_null(np.nan).to_numpy()[order], ok, len(names)) for c in COSTS]
+    return MetricGroup(
+        model=model,
+        data=data,
+        metric=metric,
+        methods=tuple(names),
+        scores=matrix.reshape(shape),
+        problems=tuple(problems.get(name) for name in names),
+        costs=np.stack(costs, axis=1),
+        sign=facts.sign(metric),
+    )
 
 
 def has_score() -> pl.Expr:
     """Whether a row's status is ok and its score a finite number; never null."""
-    return ((pl.col("status") == "ok") & pl.col("score").is_finite()).fill_null(False)
+    return ((pl.col("status").cast(pl.String) == "ok") & pl.col("score").is_finite()).fill_null(False)
 
 
-def _tidy(scores: pl.DataFrame) -> pl.DataFrame:
-    """The table, checked, cast and in a total order; `ok` marks rows that have a score."""
-    missing = [c for c in COLUMNS if c not in scores.columns]
-    if missing:
-        raise ValueError(f"the scores table lacks {', '.join(missing)}; it has {', '.join(scores.columns)}")
-    names = [*KEYS, "method", "sample", "status", "run", "target"]
-    table = scores.select(pl.col(names).cast(pl.String), pl.col("score", *COSTS).cast(pl.Float64)).with_columns(
-        ok=has_score()
+def _codes(names: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """The place of every name among all of them, sorted; −1 for none."""
+    if names.dtype not in (pl.Enum, pl.Categorical):
+        names = names.cast(pl.String)
+        names = names.cast(pl.Enum(names.unique().drop_nulls().sort().to_list()))
+    each = names.unique().drop_nulls()
+    known = each.cast(pl.String).sort().to_list()
+    number = each.to_physical().cast(pl.Int64).to_numpy()
+    place_of = np.full(int(number.max(initial=-1)) + 2, -1, dtype=np.int64)  # the last is that of no name
+    place_of[number] = each.cast(pl.String).cast(pl.Enum(known)).to_physical().to_numpy()
+    return place_of[names.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()], known
+
+
+def _order(part: pl.DataFrame, method: NDArray[np.int64], column: NDArray[np.int64], methods: int) -> NDArray[np.int64]:
+    """The rows by sample, then method; where a cell has several, in the order of all that they say.
+
+    Sums of floating-point numbers depend on their order, which must not be that of the table.
+    """
+    cell = (column + 1) * methods + method
+    found = np.full(int(cell.max(initial=-1)) + 1, -1, dtype=np.int64)
+    found[cell] = np.arange(len(cell))
+    found = found[found >= 0]
+    if len(found) == len(cell):
+        return found
+    told = part.select(
+        pl.Series("cell", cell),
+        pl.col("target", "run").cast(pl.String),
+        "ok",
+        pl.when("ok").then("score").alias("score"),
+        *COSTS,
     )
-    unexplained = ~pl.col("ok") & ((pl.col("status") == "ok").fill_null(True))
-    return table.with_columns(
-        score=pl.when("ok").then("score"),
-        status=pl.when(unexplained).then(pl.lit(NOT_FINITE)).otherwise("status"),
-    ).sort(*KEYS, "sample", "method", "target", "run", "ok", "score", *COSTS)
+    return told.select(pl.arg_sort_by(told.columns)).to_series().to_numpy().astype(np.int64)
 
 
-def _mean_per(method: NDArray[np.int64], cost: pl.Series, ok: NDArray[np.bool_], methods: int) -> Array:
-    value = cost.fill_null(np.nan).to_numpy()
+def _problems(failed: pl.DataFrame) -> dict[str, str]:
+    """The most frequent status of every method among rows without a score."""
+    unexplained = (pl.col("status") == "ok").fill_null(True)
+    counted = failed.group_by("method", "status").len().with_columns(pl.col("method", "status").cast(pl.String))
+    found = (
+        counted.with_columns(status=pl.when(unexplained).then(pl.lit(NOT_FINITE)).otherwise("status"))
+        .group_by("method", "status")
+        .agg(pl.col("len").sum())
+        .sort("len", "status", descending=[False, True])
+    )
+    return dict(found.select("method", "status").iter_rows())
+
+
+def _mean_per(method: NDArray[np.int64], value: Array, ok: NDArray[np.bool_], methods: int) -> Array:
     known = ok & np.isfinite(value)
     count = np.bincount(method[known], minlength=methods)
     total = np.bincount(method[known], weights=value[known], minlength=methods)

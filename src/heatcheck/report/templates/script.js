@@ -209,7 +209,7 @@
 
   function strip(cell, metric) {
     const [low, high] = [Math.min(...cell.strip), Math.max(...cell.strip)];
-    const node = draw("svg", { class: "strip", role: "img", "aria-label": "scores of all samples" });
+    const node = draw("svg", { class: "strip", role: "img", "aria-label": "scores of samples" });
     node.append(draw("line", { class: "base", x1: 0, x2: "100%", y1: 16, y2: 16 }));
     cell.strip.forEach((value, i) => {
       const x = high > low ? 1 + (98 * (value - low)) / (high - low) : 50;
@@ -242,7 +242,7 @@
     const list = (title, found) => (found.length
       ? [make("h4", {}, title), make("div", { class: "row" }, ...found.map(one))] : []);
     target.replaceChildren(
-      make("h4", {}, `All samples, ${metric.better} is better`), strip(cell, metric),
+      make("h4", {}, `${cell.n > cell.strip.length ? `${cell.strip.length} of ${cell.n} samples, evenly spaced from the lowest score to the highest` : "All samples"}, ${metric.better} is better`), strip(cell, metric),
       ...list("Best samples", cell.best), ...list("Worst samples", cell.worst));
   }
 
