@@ -12,7 +12,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from torch import nn
 
+import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.models.vision_shim import load_timm
 
@@ -99,3 +101,22 @@ def test_metric_peers_are_those_of_metrics_that_exist(monkeypatch):
     known = {id for id, e in catalogue.entries("metric").items() if e.module.startswith("heatcheck.")}
     assert set(script["PEERS"]) <= known
     assert {u.id for u in script["chosen"](None, full=False)} == known - {"pscore", "m4_overall"}
+
+
+def test_the_table_of_the_vision_transformer_is_the_leaderboard(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    table = runpy.run_path(str(BENCHMARKS / "vit.py"))["table"]
+    x = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    methods = ["input_x_gradient", "constant", "random"]
+    bench = hc.Benchmark(models=Squares(), data=x, methods=methods, metrics=["sds"])
+    lines = table(bench.run(tmp_path / "run", progress="none", threads=1, batch=4)).splitlines()
+    assert lines[0] == "| method | SDS | 95 % interval | against random | pictures |"
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["`input_x_gradient`", "`random`"]
+    assert lines[2].endswith("| better | 6 |") and lines[3].endswith("|  | 6 |")
+
+
+class Squares(nn.Module):
+    """The mean square of each channel."""
+
+    def forward(self, x):
+        return (x * x).mean((2, 3))
