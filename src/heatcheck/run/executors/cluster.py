@@ -86,9 +86,10 @@ def join(ray: Any, address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as problem:
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]
         raise HeatcheckError(
-            f"the Ray cluster at {address} cannot be joined: {first}; it needs the same versions of Python and Ray as this process"
+            f"the Ray cluster at {address} cannot be joined: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}; try again, and "
+            "see that it has the same versions of Python and Ray as this process"
         ) from problem
 
 
