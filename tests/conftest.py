@@ -8,6 +8,9 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+os.environ.setdefault(
+    "HEATCHECK_DIGESTS", "off"
+)  # pictures of tests come and go; the user's memory of files is not theirs
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("repeatable")
 

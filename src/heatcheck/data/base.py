@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heatcheck.core.files import printable
 from heatcheck.core.types import HeatcheckError, Modality, PathLike, Sample, digest_of
+from heatcheck.data.digests import digests
 from heatcheck.data.labels import ClassesArg, Labels
 from heatcheck.data.references import plain
 
@@ -114,20 +115,31 @@ class Listing:
     labels: Labels
     notes: tuple[str, ...] = ()
 
+    def shown_names(self) -> list[str]:
+        """The samples' names as tables show them; no two are the same."""
+        return distinct([printable(name) for name in self.names])
+
+    def sample(self, index: int, name: str) -> tuple[Sample, str | None]:
+        """Read one sample, with its label; and what is wrong with the label."""
+        sample, written = self.make(index)
+        label, trouble = self.labels.read(written)
+        problem = None if sample.problem is None else printable(sample.problem)
+        return replace(sample, name=name, label=label, problem=problem), trouble
+
     def collect(self, samples: int | None, seed: int | None) -> Dataset:
         """Read the chosen samples."""
         if not self.names:
             raise HeatcheckError(f"data set {self.name!r} holds no samples{_because(self.notes)}")
-        names = distinct([printable(name) for name in self.names])
+        names = self.shown_names()
         odd: list[tuple[str, str]] = []
         chosen = []
         for i in choose(self.names, samples, seed):
-            sample, written = self.make(i)
-            label, trouble = self.labels.read(written)
+            sample, trouble = self.sample(i, names[i])
             if trouble is not None:
                 odd.append((trouble, names[i]))
-            problem = None if sample.problem is None else printable(sample.problem)
-            chosen.append(replace(sample, name=names[i], label=label, problem=problem))
+            chosen.append(sample)
+        if known := digests():
+            known.write()
         few = (f"only {_counted(len(chosen))} there, not {samples}",) if samples and len(chosen) < samples else ()
         notes = (*self.notes, *few, *_unreadable(chosen), *_unlabelled(odd, len(chosen)), *_duplicates(chosen))
         classes = None if self.labels.classes is None else tuple(map(printable, self.labels.classes))

@@ -1,16 +1,19 @@
 """Decodes pictures of the common formats to RGB."""
 
-import hashlib
 import io
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from heatcheck.core.files import sha256_of
 from heatcheck.core.types import HeatcheckError, Sample, digest_of
+from heatcheck.data.digests import digests
 from heatcheck.data.places import kind_of
 
 SUFFIXES = frozenset(
@@ -69,11 +72,22 @@ def _file_sample(name: str, path: Path) -> Sample:
         state = "does not exist" if kind is None else f"is a {kind}, not a file"
         return Sample(name, digest_of("missing", name), path, problem=f"the file {state}: {path}")
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        known = digests()
+        digest, problem = known.of(path, _reader(), lambda: _looked_at(path)) if known else _looked_at(path)
     except OSError as error:
         return Sample(name, digest_of("unreadable", name), path, problem=f"the file cannot be read: {error.strerror}")
-    return Sample(name, digest, path, problem=picture_problem(path))
+    return Sample(name, digest, path, problem=problem)
+
+
+def _looked_at(path: Path) -> tuple[str, str | None]:
+    """The SHA-256 of a file, and why it is no picture."""
+    return sha256_of(path), picture_problem(path)
+
+
+@cache
+def _reader() -> str:
+    """What decides whether a picture can be read: another decoder may read others."""
+    return f"pillow {PIL.__version__} {' '.join(_readable())} {MIN_SIDE} {MAX_PIXELS}"
 
 
 def _decode(content: Any, reduce_above: int, side: int) -> Image.Image:
