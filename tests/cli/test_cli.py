@@ -561,7 +561,7 @@ def test_plan_says_passes_time_memory_disk_and_skips(good: Path, at_home: Path) 
     assert done.exit_code == 0, done.output
     for words in ("saliency", "3 samples, 0 of them already done", "54 forwards and 3 backwards", "time about"):
         assert words in done.stdout
-    assert re.search(r"memory about [\d.]+ [MG]B, disk about [\d.]+ [kM]B", done.stdout)
+    assert re.search(r"memory about [\d.]+ [MG]B in this process, disk about [\d.]+ [kM]B", done.stdout)
     assert f"skipped on {MODEL}: rollout (needs attention" in done.stdout
     record = strict(heatcheck(*wanted, "--json").stdout)
     assert (record["samples"], record["forwards"], record["backwards"], record["reused"]) == (3, 54, 3, 0)

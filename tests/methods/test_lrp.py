@@ -440,7 +440,7 @@ def test_nothing_of_a_pass_stays_behind(lab):
         x = samples.x
         for _ in probe_for(model).run_with_rules(samples, torch.arange(3), x.take, rules, read, "logit"):
             pass
-        assert len(made) == 2 and all(ref() is None for ref in made)
+        assert made and all(ref() is None for ref in made)
     finally:
         gc.enable()
 

@@ -13,6 +13,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.progress import Silent
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError
+from heatcheck.models import devices
 from heatcheck.run.execution import Runner, chunks_of, execute, missing
 from heatcheck.run.executors.base import Executor, Receipt
 from heatcheck.run.executors.crew import TRIES, Crew, Death, Job, after_death
@@ -165,6 +166,48 @@ def test_a_model_that_has_changed_is_refused(ready, monkeypatch):
     told = replace(works[0], identity="another", sources=Sources(models={"toy": "toy"}))
     with pytest.raises(HeatcheckError, match="model 'toy' has changed"):
         Resources().grid(told)
+
+
+def test_where_workers_compute_the_driver_lets_go_of_its_models(ready):
+    setup, store, parts, _ = ready
+    setup = replace(setup, sources=Sources(portable=True))
+    held = tuple(setup.models.values())
+    with Runner(setup, FIXED, store, held=held).executor(parts, {}, Silent()):
+        assert not setup.models["toy"].released, "this process computes"
+    with Runner(setup, Runtime.of(FIXED, workers=2), store, held=held).executor(parts, {}, Silent()):
+        assert setup.models["toy"].released
+
+
+def test_on_gpus_each_has_a_process_of_its_own(ready, monkeypatch):
+    setup, store, parts, _ = ready
+    setup = replace(setup, sources=Sources(portable=True))
+    parts[0].grid = replace(parts[0].grid, numerics=replace(parts[0].grid.numerics, device="cuda"))
+    monkeypatch.setattr(devices.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(Runner, "foreseen", lambda *_: 3600.0)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    for wanted, workers in (("auto", 2), (None, 1), (5, 5)):
+        with Runner(setup, Runtime.of(FIXED, workers=wanted), store).executor(parts, {}, Silent()) as executor:
+            assert isinstance(executor, Processes) and executor.workers == workers
+
+
+def test_a_lost_device_is_no_sample_s_fault(ready):
+    setup, store, parts, works = ready
+    model = setup.models["toy"]
+    calls = []
+
+    def lost(x):
+        calls.append(len(x))
+        if len(calls) > 2:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return type(model).logits(model, x)
+
+    model.logits = lost
+    executor = Here(resources_of(setup, parts), store)
+    executor.submit(works[0])
+    with pytest.raises(HeatcheckError, match=r"cpu has failed.*illegal memory access.*run again"):
+        list(executor.receipts())
+    assert len(calls) == 3, "nothing more is asked of it"
+    assert not list(store.chunks.iterdir()), "nothing is filed as failed"
 
 
 def test_executors_are_found_by_name_in_their_folder():

@@ -1,11 +1,14 @@
 """What a run will cost, compared with what it does cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from heatcheck.run import plan as planner
 from heatcheck.run.execution import execute
 from heatcheck.run.plan import plan
 from heatcheck.run.runtime import Runtime
+from heatcheck.run.work import Sources
 
 FIXED = Runtime(batch=4, progress="none")
 METHODS, METRICS = ["saliency", "occlusion", "random"], ["sds", "morf(steps=4)"]
@@ -74,11 +77,29 @@ def test_maps_are_four_bytes_a_site(make_setup, maps, samples):
 
 def test_time_is_the_passes_at_their_rates_shared_by_workers(make_setup, monkeypatch):
     monkeypatch.setattr(planner, "rates", lambda part, x: (2.0, 5.0))
-    setup = make_setup(METHODS, METRICS, n=3)
+    setup = make_setup(METHODS, METRICS, n=3, sources=Sources(portable=True))
     foretold = plan(setup, FIXED, None)
     assert foretold.seconds == (foretold.forwards - foretold.backwards) * 2.0 + foretold.backwards * 5.0
     assert plan(setup, Runtime.of(FIXED, workers=2), None).seconds == foretold.seconds / 2
     assert plan(setup, FIXED, None, calibrate=False).seconds is None
+    alone = plan(replace(setup, sources=Sources()), Runtime.of(FIXED, workers=2), None)
+    assert alone.seconds == foretold.seconds, "what exists in this process only is not shared"
+
+
+def test_memory_is_told_for_each_kind_of_process(make_setup, monkeypatch):
+    monkeypatch.setattr(planner, "needed", lambda call, device: {"cpu": 70 << 20, "cuda:0": 5 << 20})
+    monkeypatch.setattr(planner, "resident_bytes", lambda: 300 << 20)
+    setup = make_setup(METHODS, METRICS, n=3, sources=Sources(portable=True))
+    maps = planner.CHUNK * len(METHODS) * 16 * 16 * planner.MAP
+    (alone, gpu) = plan(setup, FIXED, None).memory
+    assert (alone["process"], alone["device"]) == ("this process", "cpu") and gpu["device"] == "cuda:0"
+    assert alone["bytes"] == (300 + 70 << 20) + planner.WORKING and gpu["bytes"] == (5 << 20) + maps
+    shared = plan(setup, Runtime.of(FIXED, workers=2), None)
+    assert [(row["process"], row["processes"]) for row in shared.memory if row["device"] == "cpu"] == [
+        ("each of 2 workers", 2),
+        ("the driver", 1),
+    ]
+    assert shared.memory[-1]["bytes"] == 300 << 20 and shared.memory_bytes == alone["bytes"]
 
 
 def test_a_plan_writes_nothing(make_setup, make_model, tmp_path):

@@ -131,6 +131,9 @@ class Benchmark:
         except KeyboardInterrupt as stopped:
             stopped.add_note(f"finished work is saved in {folder}; run again to continue")
             raise
+        finally:
+            for key in [key for key, known in self._loaded.items() if getattr(known, "released", False)]:
+                del self._loaded[key]  # another run loads it again
         demand_scores(result)
         return result
 

@@ -8,7 +8,7 @@ import typer
 
 from heatcheck.cli import options as o
 from heatcheck.cli.console import Json, Quiet, console, emit, note
-from heatcheck.cli.run import FAILED, failures, resumable, size
+from heatcheck.cli.run import FAILED, failures, memory, resumable, size
 from heatcheck.core.spec import SpecError, split
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _tell_plan(made: "Expansion", found: "Plan", json: bool) -> None:
         typer.echo(f"{name}: {', '.join(levels)}")
     for line in _announced(made, found):
         typer.echo(line)
-    typer.echo(f"memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}")
+    typer.echo(f"memory about {memory(found)}, disk about {size(found.disk_bytes)}")
     for skip in found.skipped:
         typer.echo(f"skipped on {skip['model']}: {skip['component']} ({skip['reason']})")
 

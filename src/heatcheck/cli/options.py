@@ -83,10 +83,6 @@ _OPTIONS: dict[str, Any] = {
     "threads": Annotated[int | None, typer.Option("--threads", help="Threads per process.")],
     "device": Device,
     "precision": Precision,
-    "compile": Annotated[
-        bool | None,
-        typer.Option("--compile", help="Compile models, where enough passes pay for it.", show_default=False),
-    ],
     "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
     "maps": Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")],
     "budget": Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")],

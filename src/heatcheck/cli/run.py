@@ -1,7 +1,7 @@
 """`run` and `plan`."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -65,6 +65,8 @@ def run(
         result = mine if only else result
         page = result.report(report.expanduser() if report else folder / "report.html")
     failed = mine.failed
+    for line in without_pass(result.facts.get("passes", {})):
+        note(line, quiet=quiet)
     if json:
         rows = result.leaderboard().full.to_dicts()
         emit(
@@ -133,7 +135,7 @@ def summary(found: Any) -> Iterator[str]:
     shared = f"{found.shared:,} are used by several methods or metrics"
     yield f"{'at most ' if half else ''}{passes}; {shared}"
     time = "not known" if found.seconds is None else f"about {clock(found.seconds)}"
-    yield f"time {time}, memory about {size(found.memory_bytes)}, disk about {size(found.disk_bytes)}"
+    yield f"time {time}, memory about {memory(found)}, disk about {size(found.disk_bytes)}"
     yield from found.notes
     for skip in found.skipped:
         yield f"skipped on {skip['model']}: {skip['component']} ({skip['reason']})"
@@ -212,6 +214,26 @@ def _reason(row: dict[str, Any], scores: Any) -> str:
 def counted(n: int, noun: str) -> str:
     """`1 sample`, `1,200 samples`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def without_pass(passes: Mapping[str, float]) -> Iterator[str]:
+    """The share of the time in which no pass was in flight, in words; nothing where an older run did not count it.
+
+    >>> list(without_pass({"seconds": 6.0, "slope_seconds": 3.0, "elapsed": 10.0, "loading": 0.5}))
+    ['no pass was in flight for 10 % of the time, 5 % went into reading samples']
+    """
+    if elapsed := passes.get("elapsed"):
+        idle = max(0.0, 1 - (passes["seconds"] + passes["slope_seconds"]) / elapsed)
+        read = passes.get("loading", 0.0) / elapsed
+        yield f"no pass was in flight for {100 * idle:.0f} % of the time, {100 * read:.0f} % went into reading samples"
+
+
+def memory(found: Any) -> str:
+    """The most that each process of a plan holds, in words."""
+    where = [
+        f"{row['process']} on {row['device']}" if row["device"] != "cpu" else row["process"] for row in found.memory
+    ]
+    return ", ".join(f"{size(row['bytes'])} in {who}" for row, who in zip(found.memory, where, strict=True))
 
 
 def size(count: float) -> str:

@@ -15,7 +15,7 @@ from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
 
-@method("attn_lrp", family="relevance", uses=("gradient",), properties=("dummy", "linear", "symmetric"), version=2)
+@method("attn_lrp", family="relevance", uses=("gradient",), properties=("dummy", "linear", "symmetric"), version=3)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttnLRP(Method):
     r"""Relevance propagation with rules for the operations in transformers.

@@ -16,7 +16,7 @@ from heatcheck.probe.probe import Probe
 from heatcheck.probe.rules import Rules
 
 
-@method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"), version=2)
+@method("deep_lift", family="gradient", uses=("gradient",), properties=("complete", "dummy", "linear"), version=3)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DeepLift(Method):
     r"""The difference from a baseline, times multipliers that are exact for that difference.

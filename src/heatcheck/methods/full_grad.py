@@ -27,7 +27,7 @@ HOMOGENEOUS = ("relu", "leaky_relu", "prelu", "abs")
     uses=("gradient",),
     properties=("nonnegative",),
     elsewhere="it adds up spatial maps of biases; try integrated_gradients or deep_lift",
-    version=2,
+    version=3,
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FullGrad(Method):
@@ -118,6 +118,8 @@ def require_sum(terms: list[Term], seen: "Seen[Intercepts]", name: str) -> None:
 
 class Intercepts(Rules):
     """Records, for every operation that is not linear, the intercept of its tangent."""
+
+    graphs = 4
 
     def __init__(self) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ MIXED = {
 """Composites of several rules: for convolutions, linear layers and the first convolution. Others use one rule."""
 
 
-@method("lrp", family="relevance", uses=("gradient",), properties=("linear", "symmetric"), version=2)
+@method("lrp", family="relevance", uses=("gradient",), properties=("linear", "symmetric"), version=3)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LRP(Method):
     r"""The output passed back layer by layer, at each layer in proportion to the contributions of its inputs.

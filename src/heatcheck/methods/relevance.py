@@ -290,6 +290,8 @@ class Relevance(Rules):
         constant_attention: treat attention weights as constants (CP-LRP), so that values get all relevance.
     """
 
+    graphs = 2
+
     def __init__(
         self, conv: Rule, linear: Rule, entry: FirstLayerShares | None = None, *, constant_attention: bool = False
     ) -> None:

@@ -72,7 +72,7 @@ class RelevanceTrace(AttentionTrace, _PositiveRelevance):
     family="attention",
     uses=("gradient", "attention"),
     properties=("nonnegative",),
-    version=2,
+    version=3,
 )
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TransformerAttribution(LayeredAttention):

@@ -267,6 +267,17 @@ class TorchModel(Model):
         twin._own_embedding()
         return twin
 
+    def release(self) -> None:
+        """Let go of the weights where others compute; what is known about the model stays, and it answers no more."""
+        _ = self.identity, self.device, self.dtype  # read from the weights
+        self._network = Released(self.name, self.device, self.dtype)
+        self._layers.clear()
+
+    @property
+    def released(self) -> bool:
+        """Whether the weights are gone."""
+        return isinstance(self._network, Released)
+
     def computing_in(self, precision: str) -> "Model":
         if precision == self.precision:
             return self
@@ -362,6 +373,25 @@ class TorchModel(Model):
             redraw(twin._network.get_submodule("" if name == "." else name), rng)
         twin._own_embedding()
         return twin
+
+
+class Released(nn.Module):
+    """What stands in the place of a network whose weights were let go: its device and type, and no answers.
+
+    Args:
+        name: what tables call the model.
+        device: where the network lived.
+        dtype: its floating point type.
+    """
+
+    def __init__(self, name: str, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.name = name
+        self.register_buffer("nothing", torch.empty(0, device=device, dtype=dtype), persistent=False)
+
+    def forward(self, *_: Any, **__: Any) -> Tensor:
+        """Nothing is left to ask."""
+        raise HeatcheckError(f"{self.name}: its weights were let go when worker processes took over; load it again")
 
 
 def watch_entries(seen: Mapping[nn.Module, Callable[[tuple[Any, ...]], None]], run: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 
@@ -62,6 +62,16 @@ def own_device(name: str) -> torch.device:
     if name != "cuda":
         return torch.device(name)
     return torch.device("cuda", int(os.environ.get(WORKER, "0")) % max(1, torch.cuda.device_count()))
+
+
+def gpus_of(names: Iterable[str]) -> int:
+    """How many CUDA devices are meant by these names together.
+
+    >>> gpus_of(["cpu"])
+    0
+    """
+    found = {name for name in names if name.startswith("cuda")}
+    return max(1, torch.cuda.device_count()) if "cuda" in found else len(found)
 
 
 def check_precision(precision: str, device: str) -> None:

@@ -26,7 +26,11 @@ batch that these are."""
 
 @dataclass
 class Spent:
-    """Passes and time. `asked` and `slopes` are the forwards and backwards without sharing: what a component would cost alone."""
+    """Passes and time. `asked` and `slopes` are the forwards and backwards without sharing: what a component would cost alone.
+
+    `seconds` and `slope_seconds` are those with a pass in flight, `elapsed` all that works took, `loading` those of them in
+    which the first pass of a work waited for its samples.
+    """
 
     forwards: int = 0
     backwards: int = 0
@@ -36,6 +40,8 @@ class Spent:
     slope_seconds: float = 0.0
     padding: int = 0
     graphs: int = 0
+    elapsed: float = 0.0
+    loading: float = 0.0
 
     def copy(self) -> "Spent":
         """The state now."""
@@ -257,18 +263,23 @@ class Calls:
         direction: str,
         *,
         timed: bool = True,
+        share: int = 1,
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Split `n` questions into calls; the last one is padded with its first row, and what that gives dropped."""
+        """Split `n` questions into calls; the last one is padded with its first row, and what that gives dropped.
+
+        Where a question needs as much memory as several inputs, a call has that `share` of the usual rows.
+        """
         at = 0
         while at < n:
-            size = getattr(self.numerics, direction)
+            usual = getattr(self.numerics, direction)
+            size = max(1, usual // share)
             index = self.rows(min(size, n - at), at)
             short = size - len(index)
             padded = torch.cat([index, index[:1].expand(short)]) if short else index
             try:
                 out = self._timed(run, make(padded), padded, direction if timed else "")
             except (RuntimeError, MemoryError) as problem:
-                self._halve(direction, size, problem)
+                self._halve(direction, usual, problem)
                 continue
             self.spent.padding += short
             self.spent.forwards += len(index)
@@ -281,6 +292,8 @@ class Calls:
         start = time.perf_counter()
         with threads(self.numerics.threads):
             out = run(x.to(self.model.device), index).to(self.device)
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)  # calls return before they are done, and time is booked by call
         if direction == "backward":
             self.spent.slope_seconds += time.perf_counter() - start
         elif direction == "forward":

@@ -192,7 +192,8 @@ class Inside(Calls):
 
         self.spent.asked += forwards * len(rows)
         self.spent.slopes += backwards * len(rows)
-        for index, out in self._calls(len(rows), make, run, "backward"):
+        share = forwards * rules().graphs
+        for index, out in self._calls(len(rows), make, run, "backward", share=share):
             self.spent.forwards += (forwards - 1) * len(index)
             self.spent.backwards += (backwards - 1) * len(index)
             yield index, out

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,10 @@ from heatcheck.models.devices import own_device
 from heatcheck.probe.answers import scalar
 
 SIZES = (1, 2, 4, 8, 16)
+"""Micro-batches that are tried on CPUs: larger ones are slower there, and need more memory."""
+GPU_SIZES = (*SIZES, 32, 64, 128, 256, 512)
+ROOM = 0.7
+"""The share of a GPU's memory that calls may fill: what methods keep beside a call, and others on the GPU, need the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +31,10 @@ class Numerics:
     device: str = "cpu"
     torch: str = ""
     capability: str = ""
-    compile: bool = False
 
     def record(self) -> dict[str, Any]:
-        """As plain data; what older records do not have is left out where it is as it was."""
-        return {name: value for name, value in asdict(self).items() if name != "compile" or value}
+        """As plain data."""
+        return asdict(self)
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
@@ -50,8 +53,38 @@ def is_out_of_memory(problem: BaseException) -> bool:
     return isinstance(problem, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
-def measure(model: Model, x: Inputs, *, threads: int = 1, largest: int = SIZES[-1], device: str = "cpu") -> Numerics:
-    """Find the micro-batch with the best rate for each direction; bigger is not always faster."""
+def is_device_lost(problem: BaseException) -> bool:
+    """Whether an exception says that a GPU has failed: nothing that this process asks of it afterwards can succeed."""
+    if is_out_of_memory(problem) or not isinstance(problem, RuntimeError):
+        return False
+    text = str(problem)
+    return type(problem).__name__ == "AcceleratorError" or any(sign in text for sign in _LOST)
+
+
+_LOST = ("CUDA error", "cuDNN error", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "HIP error")
+
+
+class DeviceLostError(BaseException):
+    """A GPU has failed, and with it everything that this process has there: no result, and no sample's fault.
+
+    Not an `Exception`, so that nothing files it as the status of a sample: the process must end, and its work be done by
+    another.
+    """
+
+
+def measure(
+    model: Model, x: Inputs, *, threads: int = 1, largest: int | None = None, device: str = "cpu", sharers: int = 1
+) -> Numerics:
+    """Find the micro-batch with the best rate for each direction; bigger is not always faster.
+
+    Args:
+        model: who is asked.
+        x: an input.
+        threads: threads of a call.
+        largest: the largest micro-batch to try; None for what suits the device.
+        device: where the run computes, as it is written down.
+        sharers: processes that share a GPU's memory.
+    """
     one = x.take(slice(0, 1)).to(model.device)
     target = torch.zeros(1, dtype=torch.long, device=model.device)
 
@@ -68,11 +101,13 @@ def measure(model: Model, x: Inputs, *, threads: int = 1, largest: int = SIZES[-
             out = scalar(model.logits(model.domain.with_leaf(rows(n), leaf)), target.expand(n), "logit")
             torch.autograd.grad(out.sum(), leaf)
 
-    best_forward = fastest(forward, largest)
+    sizes = [size for size in (SIZES if model.device.type == "cpu" else GPU_SIZES) if size <= (largest or size)]
+    room = GpuMemory(model.device, sharers) if model.device.type == "cuda" else Room()
+    best_forward = fastest(forward, sizes, room)
     best_backward = best_forward
     if model.differentiable:
         try:
-            best_backward = fastest(backward, min(largest, best_forward * 2))
+            best_backward = fastest(backward, [size for size in sizes if size <= best_forward * 2], room)
         except RuntimeError:  # the doctor says why gradients do not flow; forward-only methods still run
             best_backward = best_forward
     return Numerics(
@@ -84,19 +119,64 @@ def measure(model: Model, x: Inputs, *, threads: int = 1, largest: int = SIZES[-
     )
 
 
-def fastest(call: Callable[[int], None], largest: int) -> int:
+class Room:
+    """How much memory there is for calls; where nobody counts it, running out of it tells."""
+
+    def begin(self) -> None:
+        """A call is about to be made."""
+
+    def end(self) -> None:
+        """It was made, and has come to its end on the device too."""
+
+    def bears(self, times: int) -> bool:
+        """Whether a call of so many times the rows of the last one fits."""
+        return True
+
+
+class GpuMemory(Room):
+    """The memory of a CUDA device, as torch counts it.
+
+    Args:
+        device: which one.
+        sharers: processes that share it.
+    """
+
+    def __init__(self, device: torch.device, sharers: int = 1) -> None:
+        self.device, self.sharers = device, sharers
+
+    def begin(self) -> None:
+        torch.cuda.synchronize(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def end(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def bears(self, times: int) -> bool:
+        free, _ = torch.cuda.mem_get_info(self.device)
+        mine = torch.cuda.memory_reserved(self.device)
+        return torch.cuda.max_memory_allocated(self.device) * times <= ROOM * (free + mine) / self.sharers
+
+
+def fastest(call: Callable[[int], None], sizes: Sequence[int], room: Room | None = None) -> int:
     """The size with the lowest time per row; a larger one must win by 10 %, and running out of memory ends it."""
-    best, best_rate = 1, float("inf")
-    for size in (s for s in SIZES if s <= largest):
+    room = room or Room()
+    best, best_rate, last = 1, float("inf"), 0
+    for size in sizes:
+        if last and not room.bears(size // last):
+            break
         try:
+            room.begin()
             call(size)
+            room.end()
             start = time.perf_counter()
             call(size)
+            room.end()
             rate = (time.perf_counter() - start) / size
         except (RuntimeError, MemoryError) as problem:
             if not is_out_of_memory(problem):
                 raise
             break
+        last = size
         if rate < best_rate * 0.9:
             best, best_rate = size, rate
         elif rate > best_rate * 1.5:

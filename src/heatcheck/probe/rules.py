@@ -8,7 +8,7 @@ itself is not touched.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +78,8 @@ class Rules(TorchFunctionMode):
     """
 
     strict = True
+    graphs: ClassVar[int] = 1
+    """How many graphs of a plain pass the graph of one input takes, about: calls have as many rows fewer."""
 
     # -- what a subclass may change -------------------------------------------------------------------------
 

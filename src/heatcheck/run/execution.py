@@ -11,20 +11,28 @@ import torch
 from heatcheck.core import catalogue, progress
 from heatcheck.core.files import printable
 from heatcheck.core.types import HeatcheckError, Sample
+from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.devices import gpus_of
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
-from heatcheck.probe.tuning import tune_allocator
+from heatcheck.probe.memory import peak_bytes
+from heatcheck.probe.tuning import give_back, tune_allocator
 from heatcheck.run import across, crashes, history
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.executors.cluster import check_cluster
 from heatcheck.run.forecast import forecast
-from heatcheck.run.manifest import describe, peak_bytes
+from heatcheck.run.manifest import describe
 from heatcheck.run.rehearsal import readable
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare, resources_of, write_numerics
 from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK, done, failed_cells
 from heatcheck.run.work import Work
+
+LOOK = 8
+"""Chunks whose first sample is read to foresee their passes; beyond them, where all have one shape, so have the rest."""
+Known = dict[tuple[str, Hashable], int]
+"""Passes of one sample by model and shape; under None, how many chunks were looked at."""
 
 
 def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
@@ -61,6 +69,7 @@ def after_crash(crash: str, setup: Setup, runtime: Runtime) -> Runtime:
 
 def compute(setup: Setup, store: Store, runtime: Runtime) -> Store:
     """Compute what is missing in an open folder."""
+    given = setup.models
     setup, placed = place(setup, runtime, store)
     for note in placed:
         progress.choose(runtime.progress).note(note)
@@ -68,7 +77,7 @@ def compute(setup: Setup, store: Store, runtime: Runtime) -> Store:
     write_numerics(store, parts)
     manifest = describe(setup, runtime, parts)
     before = history.begin(store, manifest)
-    runner = Runner(setup, runtime, store)
+    runner = Runner(setup, runtime, store, held=(*given.values(), *setup.models.values()))
     runner.run(parts)
     store.refresh()
     for metric in compared(parts):
@@ -113,7 +122,7 @@ def chunks_of(lacking: list[Sample], workers: int) -> Iterator[list[Sample]]:
         yield lacking[len(lacking) * i // chunks : len(lacking) * (i + 1) // chunks]
 
 
-def predicted(part: Part, samples: Sequence[Sample], known: dict[Hashable, int], *, blank: bool = False) -> int:
+def predicted(part: Part, samples: Sequence[Sample], known: Known, *, blank: bool = False) -> int:
     """Roughly how many passes a chunk takes, for the progress bar.
 
     Args:
@@ -123,6 +132,11 @@ def predicted(part: Part, samples: Sequence[Sample], known: dict[Hashable, int],
         blank: count them on a blank input: a user's function may hang on a sample, and here nothing could stop it.
     """
     grid = part.grid
+    seen = [count for key, count in known.items() if key[0] == part.label and key[1] is not None]
+    looked = known.get((part.label, None), 0)
+    if looked >= LOOK and len(seen) == 1:
+        return seen[0] * len(samples)  # inputs of one shape: reading the first of every chunk would take minutes
+    known[part.label, None] = looked + 1
     x = next(readable(grid.model, samples), None)
     if x is None:
         return 0
@@ -150,7 +164,17 @@ def seconds_per_pass(part: Part, samples: Sequence[Sample]) -> float:
 
 @dataclass
 class Runner:
-    """Has missing chunks computed, here or elsewhere, until they are done or the budget is used up."""
+    """Has missing chunks computed, here or elsewhere, until they are done or the budget is used up.
+
+    Args:
+        setup: what is to be run.
+        runtime: how.
+        store: the run's folder.
+        spent: passes and time so far.
+        left: chunks that were not computed.
+        started: when.
+        held: the models, as they were given and where they compute; worker processes load their own.
+    """
 
     setup: Setup
     runtime: Runtime
@@ -158,6 +182,7 @@ class Runner:
     spent: Spent = field(default_factory=Spent)
     left: int = 0
     started: float = field(default_factory=time.monotonic)
+    held: Sequence[Model] = ()
 
     def run(self, parts: Sequence[Part]) -> None:
         """Compute what is missing for every model."""
@@ -165,7 +190,7 @@ class Runner:
         lacking = [(part, samples) for part in parts if (samples := missing(part, data, self.store))]
         if not lacking:
             return
-        known: dict[Hashable, int] = {}
+        known: Known = {}
         blank = self.runtime.timeout is not None
         passes = sum(
             predicted(part, chunk, known, blank=blank) for part, some in lacking for chunk in chunks_of(some, 1)
@@ -195,7 +220,7 @@ class Runner:
         if self.left:
             shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
 
-    def foreseen(self, parts: Sequence[Part], known: dict[Hashable, int]) -> float:
+    def foreseen(self, parts: Sequence[Part], known: Known) -> float:
         """Roughly how many seconds this process would take; infinite where a user's code or a time limit is in it."""
         if self.setup.sources.plugins or self.runtime.timeout is not None:
             return math.inf
@@ -207,33 +232,46 @@ class Runner:
         return total
 
     def executor(
-        self, parts: Sequence[Part], known: dict[Hashable, int], shown: progress.Progress, *, apart: bool = False
+        self, parts: Sequence[Part], known: Known, shown: progress.Progress, *, apart: bool = False
     ) -> Executor:
         """Who computes."""
         kind, workers = self.place(parts, known, shown, apart=apart)
+        if kind == "processes" and not compared(parts):
+            self.let_go()
         made: Executor = catalogue.component_class("executor", kind)(
             resources_of(self.setup, parts), self.store, shown.advance, workers, self.runtime, shown.note
         )
         return made
 
     def place(
-        self, parts: Sequence[Part], known: dict[Hashable, int], shown: progress.Progress, *, apart: bool = False
+        self, parts: Sequence[Part], known: Known, shown: progress.Progress, *, apart: bool = False
     ) -> tuple[str, int]:
         """Where it is computed, and by how many: as the user says, and the study allows.
 
-        Worker processes are also taken where some of the work may end its process, or may have to be stopped.
+        Worker processes are also taken where some of the work may end its process, or may have to be stopped, and on
+        GPUs, of which a process that has met an error can use no more. There each GPU has one, unless the user says.
         """
         runtime, sources = self.runtime, self.setup.sources
         if runtime.on_ray:
             return "ray", runtime.workers if isinstance(runtime.workers, int) else 0
         if sources.portable:
             workers = runtime.processes(self.foreseen(parts, known) if runtime.chooses else 0.0)
-            apart = apart or runtime.timeout is not None or runtime.on is not None
+            gpus = gpus_of(part.grid.numerics.device for part in parts)
+            workers = min(workers, gpus) if runtime.chooses and gpus else workers
+            apart = apart or runtime.timeout is not None or runtime.on is not None or gpus > 0
             return "processes" if runtime.on != "here" and (workers > 1 or apart) else "here", workers
         if runtime.processes(math.inf) > 1 or runtime.on not in (None, "here"):
             why = "; ".join(sources.only_here) or "models and data exist in it only"
             shown.note(f"the work stays in one process: {why}; on='ray' takes objects too")
         return "here", 1
+
+    def let_go(self) -> None:
+        """Free the models and what setting up has needed: this process only hands out works from now on."""
+        for model in self.held:
+            if isinstance(model, TorchModel) and not model.released:
+                model.release()
+        give_back(0)
+        torch.cuda.empty_cache()
 
     def collect(self, executor: Executor, works: Sequence[Work], shown: progress.Progress) -> None:
         """Hand out all works and book what becomes of them; stop before the budget is exceeded."""

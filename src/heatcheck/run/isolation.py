@@ -10,6 +10,7 @@ from heatcheck.core.plugins import line_of
 from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, Scores
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Maps, Metric
+from heatcheck.probe.numerics import DeviceLostError, is_device_lost
 from heatcheck.probe.probe import Probe
 
 
@@ -19,12 +20,19 @@ def first_line(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {text[0] if text else ''}".rstrip(": ") + line_of(problem)
 
 
+def end_if_lost(problem: BaseException) -> None:
+    """Raise what no sample is to blame for: a GPU that has failed answers nothing more in this process."""
+    if is_device_lost(problem):
+        raise DeviceLostError(first_line(problem)) from problem
+
+
 def isolated_logits(probe: Probe, x: Inputs) -> list[Tensor | str]:
     """The clean outputs of each input; where the model raises, `failed: …`."""
     try:
         with probe.undone_on_failure():
             return list(probe.logits(x))
     except Exception as problem:
+        end_if_lost(problem)
         if len(x) == 1:
             return [f"failed: {first_line(problem)}"]
     return [found for i in range(len(x)) for found in isolated_logits(probe, x.take(torch.tensor([i])))]
@@ -38,6 +46,7 @@ def isolated(method: Method, probe: Probe, batch: Batch) -> Attribution:
     except NotApplicable as reason:
         return no_maps(probe, batch, f"skipped: {reason}")
     except Exception as problem:
+        end_if_lost(problem)
         if len(batch) == 1:
             return no_maps(probe, batch, f"failed: {first_line(problem)}")
     return join_maps([isolated(method, probe, batch.take([i])) for i in range(len(batch))])
@@ -71,6 +80,7 @@ def isolated_score(metric: Metric, probe: Probe, maps: Maps) -> Scores:
     except NotApplicable as reason:
         return all_scores(len(maps), len(maps.batch), f"skipped: {reason}")
     except Exception as problem:
+        end_if_lost(problem)
         if len(maps.batch) == 1 and len(maps) == 1:
             return all_scores(1, 1, f"failed: {first_line(problem)}")
     if len(maps.batch) > 1:

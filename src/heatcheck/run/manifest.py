@@ -3,8 +3,6 @@
 import datetime
 import os
 import platform
-import resource
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -74,12 +72,6 @@ def component_facts(label: str, component: Any) -> dict[str, Any]:
         "label": label,
         "name": component.name,
     }
-
-
-def peak_bytes() -> int:
-    """The largest memory that this process, or a worker that has ended, has held."""
-    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return most * (1 if sys.platform == "darwin" else 1024)
 
 
 def environment() -> dict[str, str]:

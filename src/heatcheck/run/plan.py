@@ -1,7 +1,8 @@
 """What a run will cost, before anything is spent."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,23 @@ from typing import Any
 import torch
 
 from heatcheck.core.types import Batch, Inputs, Streams
+from heatcheck.models.devices import gpus_of
 from heatcheck.probe.asks import Shape
+from heatcheck.probe.memory import needed, resident_bytes
 from heatcheck.probe.probe import Probe
+from heatcheck.probe.tuning import give_back, tune_allocator
 from heatcheck.run.forecast import Forecast, forecast
-from heatcheck.run.manifest import peak_bytes
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare
 from heatcheck.run.store import Store
-from heatcheck.run.task import done, stored_cells
+from heatcheck.run.task import CHUNK, done, stored_cells
 
 LOOK = 64
 """Samples that are looked at; beyond them the mean is taken. Exact below, and where all inputs have one shape."""
+MAP = 12
+"""Bytes that a map in flight takes per pixel or token: its values, and its order while a metric deletes along it."""
+WORKING = 150 << 20
+"""Bytes that a process needs beside models, passes and maps: libraries that load late, masks, a chunk being written."""
 
 
 @dataclass
@@ -27,7 +34,8 @@ class Plan:
     """Passes, time, memory and disk of a run, and what will be skipped.
 
     Passes are exact unless two methods order units alike, which saves some, or some cells of a sample are stored already:
-    `stored` of all `cells`. `reused` counts the samples that lack none.
+    `stored` of all `cells`. `reused` counts the samples that lack none. `memory` has a row for each kind of process and
+    device, with the most that one such process holds; `memory_bytes` is the largest of them on the CPU.
     """
 
     samples: int = 0
@@ -36,6 +44,7 @@ class Plan:
     shared: int = 0
     seconds: float | None = None
     memory_bytes: int = 0
+    memory: list[dict[str, Any]] = field(default_factory=list)
     disk_bytes: int = 0
     reused: int = 0
     cells: int = 0
@@ -55,6 +64,8 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
     setup, notes = place(setup, runtime, store)
     found = Plan(samples=len(setup.data), notes=notes)
     seconds = 0.0
+    tune_allocator()
+    needs: dict[str, int] = {}
     for part in prepare(setup, runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1), store):
         grid = part.grid
         open_samples = [s for s in setup.data if not s.problem and not (store and done(store, s, grid))]
@@ -76,12 +87,59 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
         kept = {"keep": scale * sum(sites), "gallery": sum(sites[: len(grid.gallery)]), "none": 0}[runtime.maps]
         found.disk_bytes += round(kept * 4 * len(grid.methods))
         if calibrate:
+            for device, most in needs_of(part, seen[0], max(sites)).items():
+                needs[device] = max(needs.get(device, 0), most)
             forward, backward = rates(part, seen[0])
             slopes = scale * sum(f.backwards for f in each)
             seconds += (scale * sum(f.forwards for f in each) - slopes) * forward + slopes * backward
-    found.seconds = seconds / runtime.processes(seconds) if calibrate else None
-    found.memory_bytes = peak_bytes()
+    workers = runtime.processes(seconds) if setup.sources.portable else 1
+    gpus = gpus_of(setup.devices.values())
+    workers = min(workers, gpus) if runtime.chooses and gpus else workers
+    found.seconds = seconds / workers if calibrate else None
+    found.memory = memory_rows(needs, workers)
+    found.memory_bytes = max(row["bytes"] for row in found.memory if row["device"] == "cpu")
     return found
+
+
+def memory_rows(needs: Mapping[str, int], workers: int) -> list[dict[str, Any]]:
+    """The most that each process holds, by device; several workers are told apart from the process that leads them."""
+    give_back(0)
+    base = resident_bytes()
+    who = f"each of {workers} workers" if workers > 1 else "this process"
+    rows = [{"process": who, "processes": workers, "device": "cpu", "bytes": base + WORKING + needs.get("cpu", 0)}]
+    rows += [
+        {"process": who, "processes": workers, "device": device, "bytes": most}
+        for device, most in needs.items()
+        if device != "cpu"
+    ]
+    return rows + ([{"process": "the driver", "processes": 1, "device": "cpu", "bytes": base}] if workers > 1 else [])
+
+
+def needs_of(part: Part, x: Inputs, sites: int) -> dict[str, int]:
+    """Bytes beside what a process holds at rest: passes at the run's micro-batches, and the maps of a chunk in flight."""
+    probe = Probe(part.grid.model, part.grid.numerics)
+    found = needed(lambda: passes(probe, x), part.grid.model.device)
+    home = "cpu" if len(found) == 1 else next(name for name in found if name != "cpu")
+    found[home] += CHUNK * len(part.grid.methods) * sites * MAP
+    return found
+
+
+def passes(probe: Probe, x: Inputs) -> None:
+    """A forward call and a backward call as the run makes them."""
+    n, m = probe.numerics.forward, probe.numerics.backward
+    probe.logits(x.take(torch.zeros(n, dtype=torch.long)))
+    if probe.model.differentiable:
+        with suppress(RuntimeError):  # where gradients do not flow, none are asked for
+            slopes(probe, x.take(torch.zeros(m, dtype=torch.long)))
+
+
+def slopes(probe: Probe, some: Inputs) -> None:
+    """A backward call."""
+    n = len(some)
+    batch = Batch(some, torch.zeros(n, dtype=torch.long), torch.full((n,), -1), Streams(0, ("",) * n), altered=True)
+    batch = probe.placed(batch)
+    for _ in probe.gradients(batch, probe.rows(n), batch.x.take, "logit"):
+        pass
 
 
 def shapes_of(part: Part, samples: Sequence[Any]) -> list[Shape]:
@@ -129,12 +187,9 @@ def rates(part: Part, x: Inputs) -> tuple[float, float]:
     forward = timed(numerics.forward, lambda: probe.logits(many))
     if not model.differentiable:
         return forward, forward
-    n = numerics.backward
-    rows = torch.arange(n)
-    some = x.take(torch.zeros(n, dtype=torch.long))
-    batch = Batch(some, torch.zeros(n, dtype=torch.long), torch.full((n,), -1), Streams(0, ("",) * n), altered=True)
+    some = x.take(torch.zeros(numerics.backward, dtype=torch.long))
     try:
-        backward = timed(n, lambda: list(probe.gradients(batch, rows, some.take, "logit")))
+        backward = timed(numerics.backward, lambda: slopes(probe, some))
     except RuntimeError:
         return forward, forward
     return forward, backward

@@ -1,6 +1,6 @@
 """The models, samples and components that works name, each loaded once per process."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,13 +8,14 @@ from heatcheck.core import catalogue
 from heatcheck.core.identity import digest
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Sample
-from heatcheck.data.base import Dataset
-from heatcheck.data.load import load_data
+from heatcheck.data.base import Dataset, Listing, SourceOptions
+from heatcheck.data.load import listing_of
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.models.devices import own_device
 from heatcheck.models.targets import makes_number
+from heatcheck.run.ahead import Ahead
 from heatcheck.run.grid import Labelled, ModelGrid
-from heatcheck.run.work import ComponentRef, Work
+from heatcheck.run.work import ComponentRef, SampleRef, Work
 from heatcheck.training.defaults import load_model
 
 
@@ -28,6 +29,7 @@ class Resources:
         components: methods and metrics by kind and digest, resolved.
         held: samples by name that came with a work, since the data cannot be read here.
         seconds: what computing has taken so far; see `Pace`.
+        ahead: samples that are read before their work begins.
     """
 
     models: dict[str, Model] = field(default_factory=dict)
@@ -35,7 +37,10 @@ class Resources:
     components: dict[tuple[str, str], Any] = field(default_factory=dict)
     held: dict[str, Sample] = field(default_factory=dict)
     seconds: dict[Hashable, float] = field(default_factory=dict)
+    ahead: Ahead = field(default_factory=Ahead)
     _by_name: dict[str, Sample] = field(default_factory=dict, repr=False)
+    _listing: Listing | None = field(default=None, repr=False)
+    _places: dict[str, int] = field(default_factory=dict, repr=False)
 
     def grid(self, work: Work) -> ModelGrid:
         """A work's model, methods and metrics."""
@@ -63,29 +68,39 @@ class Resources:
         Raises:
             HeatcheckError: a sample is gone, or its content is not what it was when the run was planned.
         """
-        if all(ref.name in self.held for ref in work.samples):
-            return self._chosen(work, self.held, "the run's data")
-        if self.data is None:
-            sources = work.sources
-            self.data = load_data(
-                sources.data,
-                samples=sources.samples,
-                seed=sources.seed,
-                text_column=sources.text_column,
-                label_column=sources.label_column,
-            )
-        if not self._by_name:
-            self._by_name = {sample.name: sample for sample in self.data}
-        return self._chosen(work, self._by_name, repr(self.data.name))
+        return [self._checked(ref, work) for ref in work.samples]
 
-    def _chosen(self, work: Work, known: Mapping[str, Sample], where: str) -> list[Sample]:
-        found = []
-        for ref in work.samples:
-            sample = known.get(ref.name)
-            if sample is None or sample.digest != ref.digest:
-                raise HeatcheckError(f"sample {ref.name!r} of {where} has changed since the run began")
-            found.append(replace(sample, label=ref.label))
-        return found
+    def look_ahead(self, work: Work) -> None:
+        """Begin to read the samples that are likely to come next, where a model does not use the CPU that reads them."""
+        model = self.model(work)
+        if model.device.type != "cpu" and work.following:
+            self.ahead.begin(model, work.following, lambda ref: self._checked(ref, work))
+
+    def _checked(self, ref: SampleRef, work: Work) -> Sample:
+        sample = self._sample(ref.name, work)
+        if sample is None or sample.digest != ref.digest:
+            name = repr(self.data.name if self.data is not None else work.sources.data)
+            where = "the run's data" if ref.name in self.held else name
+            raise HeatcheckError(f"sample {ref.name!r} of {where} has changed since the run began")
+        return replace(sample, label=ref.label)
+
+    def _sample(self, name: str, work: Work) -> Sample | None:
+        """A sample by name: of those at hand, else read now, and nothing else with it."""
+        if name in self.held:
+            return self.held[name]
+        if self.data is not None:
+            if not self._by_name:
+                self._by_name = {sample.name: sample for sample in self.data}
+            return self._by_name.get(name)
+        if self._listing is None:
+            sources = work.sources
+            options = SourceOptions(
+                samples=sources.samples, text_column=sources.text_column, label_column=sources.label_column
+            )
+            self._listing = listing_of(sources.data, options)
+            self._places = {shown: i for i, shown in enumerate(self._listing.shown_names())}
+        at = self._places.get(name)
+        return None if at is None else self._listing.sample(at, name)[0]
 
     def model(self, work: Work) -> Model:
         """A work's model, on the device that this process uses.

@@ -123,7 +123,6 @@ class Runtime(BaseModel):
             tries it again. The work is then done in worker processes, since a model call cannot be stopped from inside.
         device: where models compute: cpu, cuda, cuda:1, mps or auto. With auto, and if None, a run goes on where it was
             begun, what is loaded by name goes to the best device there is, and a module stays where it lives.
-        compile: whether passes go through torch.compile, where there are enough of them to pay for compiling.
         maps: which maps are stored: keep, gallery (those that the report shows) or none.
         progress: auto (a bar on a terminal, lines elsewhere), bar, lines, none, or an object with begin, advance, note
             and end.
@@ -139,7 +138,6 @@ class Runtime(BaseModel):
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
     timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
     device: Annotated[str | None, BeforeValidator(any_gpu)] = setting("runtime", default=None)
-    compile: bool = setting("runtime", default=False)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     progress: Any = setting("runtime", default="auto")
 

@@ -14,7 +14,7 @@ from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.metrics.base import circular
 from heatcheck.models.base import Model, TorchModel
-from heatcheck.models.devices import check_precision, choose_device, devices, own_device
+from heatcheck.models.devices import check_precision, choose_device, devices, gpus_of, own_device
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.probe.tuning import settle
@@ -270,7 +270,9 @@ def fixed_numerics(
     problems = []
     for x in tried:
         try:
-            return measure(model, x, threads=runtime.threads, device=device)
+            gpus = gpus_of([device])
+            sharers = 1 if runtime.chooses or not gpus else -(-runtime.processes(0.0) // gpus)
+            return measure(model, x, threads=runtime.threads, device=device, sharers=sharers)
         except Exception as problem:  # a sample that the model cannot answer is reported when its chunk is run
             problems.append(problem)
     if isinstance(problems[0], HeatcheckError):

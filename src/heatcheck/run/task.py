@@ -1,7 +1,7 @@
 """The work on one chunk: encode, ask, explain, score. The same function runs in process and in workers."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,9 @@ from heatcheck.data.references import plain
 from heatcheck.metrics.base import Maps
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
+from heatcheck.probe.numerics import DeviceLostError
 from heatcheck.probe.probe import Probe
+from heatcheck.run.ahead import Ahead
 from heatcheck.run.chunk import Chunk, Cost, Finished
 from heatcheck.run.grid import Labelled, ModelGrid
 from heatcheck.run.isolation import (
@@ -62,13 +64,21 @@ class Member(NamedTuple):
 
 def run_work(work: Work, resources: Resources, store: Store, watch: Watch) -> Spent:
     """Compute what a work lacks, and write it: the task of every executor."""
-    chunk = Chunk(store.commit)
+    start, chunk = now(), Chunk(store.commit)
     portion = PORTION if work.timeout is None else min(PORTION, work.timeout / 2)
     pace = Pace(resources.seconds, portion, work.alone)
     try:
-        run_chunk(resources.grid(work), resources.samples(work), store, watch, chunk, pace, work.failed)
-    finally:
+        grid, samples = resources.grid(work), resources.samples(work)
+        run_chunk(
+            grid, samples, store, watch, chunk, pace, work.failed, resources.ahead, lambda: resources.look_ahead(work)
+        )
+    except DeviceLostError:
+        raise  # what was not saved is on the device
+    except BaseException:
         chunk.save()
+        raise
+    chunk.save()
+    chunk.spent.elapsed += now() - start
     return chunk.spent
 
 
@@ -80,6 +90,8 @@ def run_chunk(
     chunk: Chunk | None = None,
     pace: Pace | None = None,
     failed: Sequence[FailedCell] = (),
+    ahead: Ahead | None = None,
+    loaded: Callable[[], None] = lambda: None,
 ) -> Chunk:
     """Compute what is missing for a handful of samples of one model.
 
@@ -91,7 +103,10 @@ def run_chunk(
         chunk: takes what is finished.
         pace: how much is computed at a time.
         failed: cells that have failed already and are not tried.
+        ahead: samples that were read before.
+        loaded: called when all samples are read.
     """
+    start, ahead = now(), ahead or Ahead()
     session = Session(grid, store, watch or Watch(), chunk or Chunk(), pace or Pace(), dict(failed))
     ready: dict[Any, list[Member]] = {}
     for sample in samples:
@@ -103,13 +118,14 @@ def run_chunk(
             continue
         session.watch.begin(cell)
         try:
-            x = grid.model.encode(sample)
-            member = Member(sample, x, grid.model.references(sample, x))
+            member = Member(sample, *ahead.take(grid.model, sample))
         except Exception as problem:
             session.give_up(sample, f"failed: {first_line(problem)}")
             continue
-        together = len(ready) if session.pace.alone else (x.shape_key(), grid.keeps_maps(sample.digest))
+        together = len(ready) if session.pace.alone else (member.x.shape_key(), grid.keeps_maps(sample.digest))
         ready.setdefault(together, []).append(member)
+    session.chunk.spent.loading += now() - start
+    loaded()
     for members in ready.values():
         run_group(session, members)
     session.chunk.close()

@@ -92,6 +92,7 @@ class Work:
         alone: whether every cell is computed alone, because a process ended while it computed several.
         failed: cells that have failed in this invocation.
         scout: whether the model is only asked about each sample once, to see that it answers.
+        following: samples that whoever gets this work is likely to get next; they may be read ahead.
     """
 
     model: str
@@ -110,6 +111,7 @@ class Work:
     alone: bool = False
     failed: tuple[FailedCell, ...] = ()
     scout: bool = False
+    following: tuple[SampleRef, ...] = field(default=(), compare=False)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -123,6 +125,7 @@ class Work:
         sources |= {name: tuple(sources[name]) for name in ("plugins", "only_here")}
         return cls(
             samples=tuple(SampleRef(*ref) for ref in plain.pop("samples")),
+            following=tuple(SampleRef(*ref) for ref in plain.pop("following")),
             numerics=Numerics(**plain.pop("numerics")),
             gallery=tuple(plain.pop("gallery")),
             sources=Sources(**sources),

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from heatcheck.run.resources import Resources
@@ -82,7 +82,9 @@ class Executor(ABC):
             work = self.waiting.pop(0)
             admitted = work if self.admit is None else self.admit(work)
             if admitted is not None:
-                return admitted
+                soon = self.waiting[max(0, self.workers - 1) :][:1]  # the others take what lies between
+                same = [one for one in soon if one.model == work.model]
+                return replace(admitted, following=same[0].samples if same else ())
         return None
 
     @abstractmethod

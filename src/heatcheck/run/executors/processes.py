@@ -14,6 +14,7 @@ from typing import Any
 from heatcheck.models.devices import WORKER
 from heatcheck.run.executors.base import executor
 from heatcheck.run.executors.crew import GRACE, Crew, Death, Message
+from heatcheck.run.executors.worker import LOST
 from heatcheck.run.work import Work
 
 Inbox = queue.Queue[tuple[int, Message | None]]
@@ -89,6 +90,8 @@ def how_it_ended(code: int) -> str:
     >>> how_it_ended(-11), how_it_ended(7)
     ('SIGSEGV', 'exit code 7')
     """
+    if code == LOST:
+        return "its GPU failed"
     if code >= 0:
         return f"exit code {code}"
     try:

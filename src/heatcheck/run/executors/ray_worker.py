@@ -15,8 +15,10 @@ import torch
 
 from heatcheck.core import catalogue
 from heatcheck.core.files import write_atomically
+from heatcheck.probe.numerics import DeviceLostError, is_device_lost
 from heatcheck.probe.tuning import tune_allocator
 from heatcheck.run.executors.crew import Message
+from heatcheck.run.executors.worker import LOST
 from heatcheck.run.isolation import first_line
 from heatcheck.run.resources import Resources
 from heatcheck.run.store import SampleGroup, Store, pack
@@ -143,7 +145,11 @@ class RayWorker:
                 self._outbox.put(self._computed(Work.from_json(line), parcels))
             except KeyboardInterrupt:
                 break
+            except DeviceLostError:
+                os._exit(LOST)  # another actor does its work
             except Exception as problem:
+                if is_device_lost(problem):
+                    os._exit(LOST)
                 self._outbox.put({"problem": first_line(problem)})
         self._scratch.cleanup()
         self._outbox.put({"stopped": True})

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 PR_SET_PDEATHSIG = 1
+LOST = 75
+"""The exit code of a worker whose GPU has failed: a new process can use it again, this one cannot."""
 
 
 def die_with_parent() -> None:
@@ -27,7 +29,7 @@ def stop(*_: object) -> None:
 def main(inp: TextIO, out: TextIO) -> None:
     """Serve until the input ends."""
     from heatcheck.probe.tuning import tune_allocator
-    from heatcheck.run.isolation import first_line
+    from heatcheck.run.isolation import end_if_lost, first_line
     from heatcheck.run.resources import Resources
     from heatcheck.run.scout import answer_samples
     from heatcheck.run.store import Store
@@ -60,6 +62,7 @@ def main(inp: TextIO, out: TextIO) -> None:
             spent = run_work(work, resources, stores[work.out], watch)
             answer({"spent": asdict(spent)})
         except Exception as problem:
+            end_if_lost(problem)
             answer({"problem": first_line(problem)})
 
 
@@ -73,7 +76,11 @@ if __name__ == "__main__":
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, stop)
+    from heatcheck.probe.numerics import DeviceLostError
+
     try:
         main(sys.stdin, replies)
+    except DeviceLostError:
+        os._exit(LOST)
     except KeyboardInterrupt:
         os._exit(0)  # what was finished is saved; nothing is worth the seconds that an orderly end takes
