@@ -44,7 +44,7 @@ def pictures(n: int = 20) -> tuple[torch.Tensor, list[int]]:
     return x, [i % 5 for i in range(n)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_setup() -> Callable[..., Setup]:
     def make(methods: Any = METHODS, metrics: Any = METRICS, *, n: int = 20, order: Any = None, **rest: Any) -> Setup:
         x, labels = pictures(n)

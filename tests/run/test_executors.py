@@ -34,7 +34,12 @@ MUTANTS = (
         "elapsed > self.runtime.budget",
         "test_no_chunk_is_begun_that_would_exceed_the_budget",
     ),
-    ("run/execution.py", "len(works) - finished + failed", "len(works) - finished", "test_a_failed_chunk_is_left"),
+    (
+        "run/execution.py",
+        "                else:\n                    book(receipt.work)",
+        "                book(receipt.work)",
+        "test_a_failed_chunk_is_left",
+    ),
     (
         "run/executors/crew.py",
         "job.cell not in known and death.blame",

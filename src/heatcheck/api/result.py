@@ -8,9 +8,12 @@ from heatcheck import stats
 from heatcheck.core.files import left_behind, printable
 from heatcheck.run.history import forgotten
 from heatcheck.run.reader import RunReader
+from heatcheck.run.shard import elsewhere
 from heatcheck.run.store import files_in
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from heatcheck.report.board import Leaderboard
 
 
@@ -46,6 +49,15 @@ class Result(RunReader):
         """What statistics need to know about methods and metrics."""
         return stats.Facts.of(self.facts)
 
+    def lacking(self) -> "pl.DataFrame":
+        """The cells without a result because something went wrong or is missing; those of other shards are neither."""
+        import polars as pl
+
+        status, sample = pl.col("status").cast(pl.String), pl.col("sample").cast(pl.String)
+        others = elsewhere(self.manifest)
+        missing = status.str.starts_with("missing") & (~sample.is_in(others) if others else True)
+        return self.scores().filter(status.str.starts_with("failed") | missing)
+
     @property
     def failed(self) -> int:
         """How many cells have no result because something went wrong (skips and undefined scores do not count)."""
@@ -57,9 +69,10 @@ class Result(RunReader):
         return self._having_status("missing")
 
     def _having_status(self, *beginnings: str) -> int:
-        """How many cells have a status that begins so."""
-        counts = self.scores()["status"].value_counts(name="cells").iter_rows()
-        return sum(cells for status, cells in counts if status.startswith(beginnings))
+        """How many cells have a status that begins so; what other shards compute does not count."""
+        cells = self.lacking() if elsewhere(self.manifest) else self.scores()
+        counts = cells["status"].value_counts(name="cells").iter_rows()
+        return sum(n for status, n in counts if status.startswith(beginnings))
 
     def check(self) -> list[str]:
         """What is wrong with the folder: files that are damaged or in the way, and cells that are missing."""

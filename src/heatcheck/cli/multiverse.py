@@ -28,7 +28,7 @@ _NAMED = 12  # universes named per reason
 _NOUNS = ("dialect", "fill", "level", "output", "sample", "sign", "step", "unit", "universe", "way")
 
 
-@o.with_study_options(without=("metrics", "output"))
+@o.with_study_options(without=("metrics", "output", "shard"))
 def multiverse(
     *,
     metric: Annotated[str, typer.Option("--metric", help="The question, such as morf, abpc or sds.")] = "morf",

@@ -84,6 +84,13 @@ _OPTIONS: dict[str, Any] = {
     "device": Device,
     "precision": Precision,
     "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
+    "shard": Annotated[
+        str | None, typer.Option("--shard", help="A share of the samples, such as 3/16; `heatcheck merge` joins them.")
+    ],
+    "numerics": Annotated[
+        str | None,
+        typer.Option("--numerics", help="A run's folder: call models in its batch sizes instead of measuring them."),
+    ],
     "maps": Annotated[str | None, typer.Option("--maps", help="Maps stored: keep, gallery or none.")],
     "budget": Annotated[str | None, typer.Option("--budget", help="Time to stop after, such as 2h or 90s; resumable.")],
     "timeout": Annotated[

@@ -167,14 +167,10 @@ def skips(result: Any) -> list[dict[str, Any]]:
 
 def failures(result: Any, folder: Path, *, known: bool = False) -> str:
     """How many cells failed, the most frequent reasons unless they are known, and the command that lists them all."""
-    import polars as pl
-
     from heatcheck.api.result import cells_failed
     from heatcheck.data.base import causes
 
-    status = pl.col("status").cast(pl.String)
-    cells = result.scores().filter(status.str.starts_with("failed") | status.str.starts_with("missing"))
-    why = [(_shortened(status), sample) for status, sample in cells.select("status", "sample").iter_rows()]
+    why = [(_shortened(status), sample) for status, sample in result.lacking().select("status", "sample").iter_rows()]
     every = f"`heatcheck export {quote(str(folder))} --format csv --out -` lists them all"
     return f"{cells_failed(result.failed)}{'' if known else f': {causes(why)}'}; {every}"
 

@@ -1,9 +1,11 @@
 """A run: models × samples × methods × metrics into one folder, resumable at any moment."""
 
+import contextlib
+import functools
 import math
 import time
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -18,16 +20,20 @@ from heatcheck.probe.calls import Spent
 from heatcheck.probe.memory import peak_bytes
 from heatcheck.probe.tuning import give_back, tune_allocator
 from heatcheck.run import across, crashes, history
+from heatcheck.run.claims import Claims
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.executors.cluster import check_cluster
 from heatcheck.run.forecast import forecast
 from heatcheck.run.manifest import describe
+from heatcheck.run.records import NUMERICS
 from heatcheck.run.rehearsal import readable
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare, resources_of, write_numerics
+from heatcheck.run.shard import Shard
+from heatcheck.run.sharing import Place, Sharing
 from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK, done, failed_cells
-from heatcheck.run.work import Work
+from heatcheck.run.work import SampleRef, Work
 
 LOOK = 8
 """Chunks whose first sample is read to foresee their passes; beyond them, where all have one shape, so have the rest."""
@@ -50,8 +56,9 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
     if crash is not None:
         runtime = after_crash(crash, setup, runtime)
     store = Store.open(out, create=True)
-    with crashes.last_words(store.folder):
-        return compute(setup, store, runtime)
+    with crashes.last_words(store.folder), Claims(store.folder) as claims:
+        compute(setup, store, runtime, claims)
+    return store
 
 
 def after_crash(crash: str, setup: Setup, runtime: Runtime) -> Runtime:
@@ -67,27 +74,59 @@ def after_crash(crash: str, setup: Setup, runtime: Runtime) -> Runtime:
     return crashes.carefully(runtime)
 
 
-def compute(setup: Setup, store: Store, runtime: Runtime) -> Store:
-    """Compute what is missing in an open folder."""
+def compute(setup: Setup, store: Store, runtime: Runtime, claims: Claims) -> None:
+    """Compute what is missing in an open folder, together with other processes that do."""
+    shown = progress.choose(runtime.progress)
     given = setup.models
     setup, placed = place(setup, runtime, store)
     for note in placed:
-        progress.choose(runtime.progress).note(note)
-    parts = prepare(setup, runtime, store)
-    write_numerics(store, parts)
+        shown.note(note)
+    parts = agreed_parts(setup, runtime, store, claims, shown)
     manifest = describe(setup, runtime, parts)
-    before = history.begin(store, manifest)
-    runner = Runner(setup, runtime, store, held=(*given.values(), *setup.models.values()))
+    with claims.alone("record"):
+        history.begin(store, manifest)
+    runner = Runner(setup, runtime, store, claims, held=(*given.values(), *setup.models.values()))
     runner.run(parts)
     store.refresh()
     for metric in compared(parts):
-        across.score(metric, parts, setup.data, store, runner.spent)
+        with claims.alone("across"):
+            store.refresh()
+            across.score(metric, parts, setup.data, store, runner.spent)
     store.refresh()
-    manifest["passes"] = {k: v + manifest["passes"].get(k, 0) for k, v in asdict(runner.spent).items()}
-    manifest["peak_bytes"] = max(peak_bytes(), before.get("peak_bytes", 0))
-    manifest["finished"] = runner.left == 0
-    history.write_run(store, manifest)
-    return store
+    with claims.alone("record"):
+        history.end(store, manifest, runner.spent, peak_bytes(), finished=runner.left == 0)
+
+
+def agreed_parts(setup: Setup, runtime: Runtime, store: Store, claims: Claims, shown: progress.Progress) -> list[Part]:
+    """Every model's share; numerics that the folder lacks are fixed by one process, and others wait for them."""
+
+    def unknown() -> bool:
+        return any(model.identity not in store.numerics() for model in setup.models.values())
+
+    with contextlib.ExitStack() as turn:
+        if unknown():
+            turn.enter_context(
+                claims.alone("numerics", lambda who: shown.note(f"waiting for {who}, who measures the model"))
+            )
+            if runtime.numerics is not None:
+                adopt_numerics(store, runtime.numerics)
+            if not unknown():
+                turn.close()
+        parts = prepare(setup, runtime, store)
+        write_numerics(store, parts)
+    return parts
+
+
+def adopt_numerics(store: Store, source: str) -> None:
+    """Write down the numerics of another run's models before this one measures its own.
+
+    Raises:
+        HeatcheckError: that run has none.
+    """
+    theirs = Store(Path(source).expanduser()).read(NUMERICS)
+    if theirs is None:
+        raise HeatcheckError(f"numerics={source!r} has no {NUMERICS}: name the folder of a run that has begun")
+    store.write(NUMERICS, {**theirs, **store.numerics()})
 
 
 def check_timeout(setup: Setup, runtime: Runtime) -> None:
@@ -179,14 +218,21 @@ class Runner:
     setup: Setup
     runtime: Runtime
     store: Store
+    claims: Claims | None = None
     spent: Spent = field(default_factory=Spent)
     left: int = 0
     started: float = field(default_factory=time.monotonic)
     held: Sequence[Model] = ()
 
+    @property
+    def data(self) -> Sequence[Sample]:
+        """The samples that are this process's, or that it shares with others on the folder."""
+        return self.runtime.share(self.setup.data)
+
     def run(self, parts: Sequence[Part]) -> None:
         """Compute what is missing for every model."""
-        data = self.setup.data
+        self.store.refresh()  # others may have worked on it while this process was being prepared
+        data = self.data
         lacking = [(part, samples) for part in parts if (samples := missing(part, data, self.store))]
         if not lacking:
             return
@@ -195,10 +241,17 @@ class Runner:
         passes = sum(
             predicted(part, chunk, known, blank=blank) for part, some in lacking for chunk in chunks_of(some, 1)
         )
-        again = sum(failed_cells(self.store, sample, part.grid) for part, some in lacking for sample in some)
+        failed = {
+            (part.label, SampleRef(sample.name, sample.digest, sample.label)): cells
+            for part, some in lacking
+            for sample in some
+            if (cells := failed_cells(self.store, sample, part.grid))
+        }
+        again = sum(failed.values())
         shown = progress.choose(self.runtime.progress)
         counts = ((len(data), "sample"), (len(parts), "model"))
-        shown.begin(" × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts), passes)
+        what = " × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
+        shown.begin(f"{Shard.parse(self.runtime.shard)}: {what}" if self.runtime.shard else what, passes)
         if again:
             shown.note("1 failed cell is tried again" if again == 1 else f"{again:,} failed cells are tried again")
         try:
@@ -209,7 +262,7 @@ class Runner:
                     for samples in chunks_of(some, executor.workers)
                 ]
                 executor.workers = min(executor.workers, len(works))
-                self.collect(executor, works, shown)
+                self.collect(executor, works, shown, self.sharing(parts, failed, known, shown))
         except BaseException:
             progress.stop(shown)
             raise
@@ -220,13 +273,28 @@ class Runner:
         if self.left:
             shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
 
+    def sharing(
+        self, parts: Sequence[Part], failed: Mapping[Place, int], known: Known, shown: progress.Progress
+    ) -> Sharing | None:
+        """What decides which works are this process's; None where no other process can be here."""
+        if self.claims is None:
+            return None
+        named = {(s.name, s.digest): s for s in self.setup.data}
+
+        def advance(work: Work) -> None:
+            seen = [passes for (model, shape), passes in known.items() if model == work.model and shape is not None]
+            shown.advance(round(sum(seen) / max(1, len(seen))) * len(work.samples))
+
+        grids = {part.label: part.grid for part in parts}
+        return Sharing(self.claims, self.store, grids, named, set(failed), advance)
+
     def foreseen(self, parts: Sequence[Part], known: Known) -> float:
         """Roughly how many seconds this process would take; infinite where a user's code or a time limit is in it."""
         if self.setup.sources.plugins or self.runtime.timeout is not None:
             return math.inf
         total = 0.0
         for part in parts:
-            lacking = missing(part, self.setup.data, self.store)
+            lacking = missing(part, self.data, self.store)
             passes = predicted(part, lacking, known)
             total += passes * seconds_per_pass(part, lacking) if passes else 0.0
         return total
@@ -273,20 +341,41 @@ class Runner:
         give_back(0)
         torch.cuda.empty_cache()
 
-    def collect(self, executor: Executor, works: Sequence[Work], shown: progress.Progress) -> None:
+    def collect(
+        self, executor: Executor, works: Sequence[Work], shown: progress.Progress, sharing: Sharing | None = None
+    ) -> None:
         """Hand out all works and book what becomes of them; stop before the budget is exceeded."""
-        for work in works:
-            executor.submit(work)
-        finished = failed = 0
-        for receipt in executor.receipts():
-            finished += 1
-            self.spent.add(receipt.spent)
-            if receipt.problem:
-                failed += 1
-                shown.note(f"a chunk of {receipt.work.model} failed: {receipt.problem}")
-            if self.over_budget(finished):
-                executor.cancel()
-        self.left = len(works) - finished + failed
+        lacking = {(work.model, ref) for work in works for ref in work.samples}
+        finished = 0
+        over = False
+
+        def book(work: Work) -> None:
+            lacking.difference_update((work.model, ref) for ref in work.samples)
+
+        if sharing is not None:
+            executor.admit = sharing.admit
+        ready = list(works)
+        while ready:
+            for work in ready:
+                executor.submit(work)
+            for receipt in executor.receipts():
+                finished += 1
+                self.spent.add(receipt.spent)
+                if receipt.problem:
+                    shown.note(f"a chunk of {receipt.work.model} failed: {receipt.problem}")
+                else:
+                    book(receipt.work)
+                if sharing is not None:
+                    sharing.release(receipt.work)
+                over = self.over_budget(finished)
+                if over:
+                    executor.cancel()
+            ready = []
+            if sharing is not None and not over:
+                ready = sharing.wait(shown.note, functools.partial(self.over_budget, max(1, finished)))
+        for work in sharing.finished if sharing is not None else ():
+            book(work)
+        self.left = sum(any((work.model, ref) in lacking for ref in work.samples) for work in works)
 
     def over_budget(self, finished: int) -> bool:
         """Whether another chunk, at the mean time of those finished, would exceed the budget."""

@@ -11,10 +11,11 @@ from heatcheck.core.files import StorageError
 from heatcheck.core.identity import digest
 from heatcheck.probe.calls import Spent
 from heatcheck.run.records import RUN
+from heatcheck.run.shard import Shard, elsewhere
 from heatcheck.run.store import Store, files_in
 
 Manifest = dict[str, Any]
-PROGRESS = ("passes", "peak_bytes", "finished", "studies")
+PROGRESS = ("passes", "peak_bytes", "finished", "studies", "shards", "merged")
 """What `run.json` has beside its study: how far it is, and the studies of the folder."""
 _DECIDES = ("study", "target", "seed", "data", "samples", "methods", "metrics")
 
@@ -25,8 +26,8 @@ def study_digest(manifest: Mapping[str, Any]) -> str:
     return digest({**{k: manifest[k] for k in _DECIDES}, "models": models})
 
 
-def begin(store: Store, manifest: Manifest) -> Manifest:
-    """Write a study down beside the earlier ones, before anything is computed; what `run.json` held until now."""
+def begin(store: Store, manifest: Manifest) -> None:
+    """Write a study down beside the earlier ones, before anything is computed."""
     before: Manifest = store.read(RUN) or {}
     for study in (before, manifest):
         if study:
@@ -34,8 +35,24 @@ def begin(store: Store, manifest: Manifest) -> Manifest:
             if store.read(path) is None:
                 store.write(path, {k: v for k, v in study.items() if k not in PROGRESS})
     manifest["passes"] = before.get("passes", manifest["passes"])
+    _add_shards(manifest, before)
     write_run(store, manifest)
-    return before
+
+
+def end(store: Store, manifest: Manifest, spent: Spent, peak: int, *, finished: bool) -> None:
+    """Write down how far a study is; what other processes have spent meanwhile is counted too."""
+    now: Manifest = store.read(RUN) or manifest
+    manifest["passes"] = {name: n + now["passes"].get(name, 0) for name, n in asdict(spent).items()}
+    manifest["peak_bytes"] = max(peak, now.get("peak_bytes", 0))
+    _add_shards(manifest, now)
+    manifest["finished"] = finished and not elsewhere(manifest)
+    write_run(store, manifest)
+
+
+def _add_shards(manifest: Manifest, other: Manifest) -> None:
+    """Count the shards of the same study that others have run into the folder."""
+    if "shards" in manifest and "shards" in other and study_digest(manifest) == study_digest(other):
+        manifest["shards"] = sorted({*manifest["shards"], *other["shards"]}, key=Shard.parse)
 
 
 def write_run(store: Store, manifest: Manifest) -> None:

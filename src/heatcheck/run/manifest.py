@@ -43,6 +43,7 @@ def describe(setup: Setup, runtime: Runtime, parts: Sequence[Part]) -> dict[str,
         "environment": environment(),
         "passes": asdict(Spent()),
         "finished": False,
+        **({"shards": [runtime.shard]} if runtime.shard else {}),
     }
 
 

@@ -62,16 +62,17 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
     """Predict a run from what its methods and metrics declare to ask, and a short calibration; writes nothing."""
     store = Store.open(out) if out is not None and (Path(out) / "run.json").exists() else None
     setup, notes = place(setup, runtime, store)
-    found = Plan(samples=len(setup.data), notes=notes)
+    data = runtime.share(setup.data)
+    found = Plan(samples=len(data), notes=notes)
     seconds = 0.0
     tune_allocator()
     needs: dict[str, int] = {}
     for part in prepare(setup, runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1), store):
         grid = part.grid
-        open_samples = [s for s in setup.data if not s.problem and not (store and done(store, s, grid))]
-        found.reused += len(setup.data) - len(open_samples)
-        found.cells += len(setup.data) * len(grid.methods) * len(grid.metrics)
-        found.stored += sum(stored_cells(store, s, grid) for s in setup.data) if store else 0
+        open_samples = [s for s in data if not s.problem and not (store and done(store, s, grid))]
+        found.reused += len(data) - len(open_samples)
+        found.cells += len(data) * len(grid.methods) * len(grid.metrics)
+        found.stored += sum(stored_cells(store, s, grid) for s in data) if store else 0
         found.skipped += [
             {"model": part.label, "component": label, "unit": label, "reason": reason}  # `unit` is its earlier name
             for label, reason in part.skipped.items()

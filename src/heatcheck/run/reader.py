@@ -12,7 +12,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.files import printable
 from heatcheck.core.types import OK, HeatcheckError, Scores
 from heatcheck.profiles import is_paper
-from heatcheck.run import history
+from heatcheck.run import history, shard
 from heatcheck.run.store import At, Store, map_row, score_row
 from heatcheck.run.task import choose_target
 from heatcheck.run.union import Section, union
@@ -41,7 +41,7 @@ class RunReader:
         self.manifest = history.last_study(store)
         known = [self.manifest] if only else history.studies(store, self.manifest)
         found = union(known)
-        self.lines = list(found.lines)
+        self.lines = [*shard.told(self.manifest), *found.lines]
         self._only = len(known) == 1
         self.sections = [SectionReader(store, section) for section in found.sections]
 

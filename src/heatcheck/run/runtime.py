@@ -2,17 +2,21 @@
 
 import os
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import ErrorDetails
 
 from heatcheck.core.spec import SpecError, suggest
+from heatcheck.run.shard import Shard, shard_text
 
 QUICK = 10.0
 """Seconds of work that one process has done before others have started and loaded the model."""
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s)?")
+
+T = TypeVar("T")
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -123,6 +127,9 @@ class Runtime(BaseModel):
             tries it again. The work is then done in worker processes, since a model call cannot be stopped from inside.
         device: where models compute: cpu, cuda, cuda:1, mps or auto. With auto, and if None, a run goes on where it was
             begun, what is loaded by name goes to the best device there is, and a module stays where it lives.
+        shard: the share of the samples that is computed, such as `3/16`; `heatcheck merge` joins what shards have made.
+        numerics: a run's folder: models are called in the shapes that were measured there, so that scores are equal bit by
+            bit on equal machines.
         maps: which maps are stored: keep, gallery (those that the report shows) or none.
         progress: auto (a bar on a terminal, lines elsewhere), bar, lines, none, or an object with begin, advance, note
             and end.
@@ -138,8 +145,18 @@ class Runtime(BaseModel):
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
     timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
     device: Annotated[str | None, BeforeValidator(any_gpu)] = setting("runtime", default=None)
+    shard: Annotated[str | None, BeforeValidator(shard_text)] = setting("runtime", default=None)
+    numerics: str | None = setting("runtime", default=None)
     maps: Literal["keep", "gallery", "none"] = setting("runtime", default="keep")
     progress: Any = setting("runtime", default="auto")
+
+    def share(self, samples: Sequence[T]) -> Sequence[T]:
+        """The samples that are computed: all, or a shard's.
+
+        >>> Runtime(shard="2/3").share("abcdefgh")
+        ['b', 'e', 'h']
+        """
+        return samples if self.shard is None else Shard.parse(self.shard).share(samples)
 
     def processes(self, seconds: float) -> int:
         """How many processes share a work of so many seconds.

@@ -165,6 +165,18 @@ def done(store: Store, sample: Sample, grid: ModelGrid) -> bool:
     return problem is not None and not problem.startswith("failed")
 
 
+def tried(store: Store, sample: Sample, grid: ModelGrid) -> bool:
+    """Whether every cell of a sample has been computed, or could not be."""
+    known = store.samples.get((grid.model.identity, sample.digest))
+    if known is not None:
+        row = record_for(sample, known, grid)
+        made = (store.costs.get((grid.model.identity, grid.seed, m.digest), {}) for m in grid.methods)
+        scores = (score_status(store, grid, m, k, row) for m in grid.methods for k in grid.metrics)
+        if all(map_row(row) in costs for costs in made) and all(status is not None for status in scores):
+            return True
+    return store.problem(grid.model.identity, sample.digest, context_of(sample), grid.target) is not None
+
+
 def failed_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
     """How many cells of a sample have failed in an earlier run, and in no later one succeeded."""
     known = store.samples.get((grid.model.identity, sample.digest))

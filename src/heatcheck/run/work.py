@@ -91,6 +91,7 @@ class Work:
         timeout: seconds that one cell may take.
         alone: whether every cell is computed alone, because a process ended while it computed several.
         failed: cells that have failed in this invocation.
+        resumed: whether another process began it and died: what it has saved is looked up first.
         scout: whether the model is only asked about each sample once, to see that it answers.
         following: samples that whoever gets this work is likely to get next; they may be read ahead.
     """
@@ -110,6 +111,7 @@ class Work:
     timeout: float | None = None
     alone: bool = False
     failed: tuple[FailedCell, ...] = ()
+    resumed: bool = False
     scout: bool = False
     following: tuple[SampleRef, ...] = field(default=(), compare=False)
 

@@ -59,6 +59,8 @@ def main(inp: TextIO, out: TextIO) -> None:
                 continue
             if work.out not in stores:
                 stores[work.out] = Store.open(Path(work.out))
+            elif work.resumed:
+                stores[work.out].refresh()
             spent = run_work(work, resources, stores[work.out], watch)
             answer({"spent": asdict(spent)})
         except Exception as problem:
