@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from heatcheck.api.benchmark import Benchmark
     from heatcheck.api.explain import explain, score
     from heatcheck.api.fills import compare_fills
+    from heatcheck.api.merge import merge
     from heatcheck.api.multiverse import Multiverse, multiverse
     from heatcheck.api.result import Result
     from heatcheck.api.study import Study
@@ -59,6 +60,7 @@ _WHERE = {
     "fill": "fills.base",
     "load_data": "data.load",
     "load_model": "training.defaults",
+    "merge": "api.merge",
     "method": "methods.base",
     "metric": "metrics.base",
     "multiverse": "api.multiverse",
@@ -90,6 +92,7 @@ __all__ = [
     "fill",
     "load_data",
     "load_model",
+    "merge",
     "method",
     "metric",
     "multiverse",

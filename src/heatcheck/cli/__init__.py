@@ -93,6 +93,7 @@ app.command("list")(listing.show)
 app.command("report")(folder.report)
 app.command("doctor")(folder.doctor)
 app.command("export")(folder.export)
+app.command("merge")(folder.merge)
 
 
 def _stop(*_: Any) -> None:

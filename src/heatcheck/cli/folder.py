@@ -1,4 +1,4 @@
-"""`report`, `doctor` and `export`: commands on a run that is there."""
+"""`report`, `doctor`, `export` and `merge`: commands on runs that are there."""
 
 import sys
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from heatcheck.cli.console import Json, complain, emit, note, table
+from heatcheck.cli.console import Json, Quiet, complain, emit, note, table
 from heatcheck.cli.options import Output, Plugins, Preprocess
 from heatcheck.core.files import written_atomically
 from heatcheck.core.spec import SpecError
@@ -183,6 +183,40 @@ def export(
         note(f"{kind}: {path.stat().st_size:,} bytes")
         typer.echo(path)
     end(result, run)
+
+
+def merge(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders, shards or whole studies.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder that gets everything; a new one.")],
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Join runs that were made on different machines: the union of what they have computed.
+
+    The runs themselves stay as they are; files are linked where that is possible, else copied. Where two runs have
+    different values of one cell, the first run's is kept and both are told (exit code 3, as where cells are missing).
+    Damaged files are left out (exit code 4). Killed half-way, the same command goes on.
+
+    [bold]Examples[/bold]
+
+    heatcheck merge runs/shard-* --out runs/all
+
+    heatcheck merge laptop/run cluster/run --out both
+    """
+    from dataclasses import asdict
+
+    from heatcheck.api.merge import merge as join
+
+    found = join(runs, out, tell=lambda line: note(line, quiet=quiet))
+    if json:
+        emit({**asdict(found), "examples": [conflict._asdict() for conflict in found.examples]})
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    if found.damaged:
+        raise typer.Exit(DAMAGED)
+    if found.conflicts or found.maps or found.missing:
+        raise typer.Exit(FAILED)
 
 
 def _by_suffix(out: str | None) -> Format | None:
