@@ -25,7 +25,12 @@ MUTANTS = (
         "if known is None:",
         "test_a_lease_that_is_kept_alive_is_respected_however_late",
     ),
-    ("run/claims.py", 'found[0] not in "ZX" and found[1] == started', "True", "test_a_number_that_was_given_again"),
+    (
+        "run/claims.py",
+        'found[0] not in "ZX" and found[1] == started',
+        "True",
+        "test_a_number_that_was_given_again_belongs_to_another_process",
+    ),
     ("run/claims.py", "self.host == host() and", "", "test_another_machine_is_judged_by_its_heartbeat_alone"),
     ("run/claims.py", "void = before is not None and", "void = True or", "test_of_two_that_take_over_one_does"),
     (

@@ -20,7 +20,12 @@ from heatcheck.run.store import ScoreColumn, Store
 FIXED = Runtime(batch=4, progress="none")
 METHODS, METRICS = ["saliency", "occlusion", "random"], ["sds", "morf(steps=4)"]
 MUTANTS = (
-    ("run/shard.py", "position % self.of == self.number - 1", "position % self.of != self.number - 1", "test_shards_"),
+    (
+        "run/shard.py",
+        "position % self.of == self.number - 1",
+        "position % self.of != self.number - 1",
+        "test_shards_are_balanced_and_every_sample_is_in_one",
+    ),
     ("run/merge.py", "if other != number:", "if False:", "test_different_values_are_told_and_the_first_is_kept"),
     (
         "run/merge.py",
@@ -28,15 +33,25 @@ MUTANTS = (
         "if False:\n                self.write_without",
         "test_different_values_are_told_and_the_first_is_kept",
     ),
-    ("run/merge.py", "not same_shape and close(*values)", "close(*values)", "test_rounding_is_no_conflict_only_where"),
+    (
+        "run/merge.py",
+        "not same_shape and close(*values)",
+        "close(*values)",
+        "test_rounding_is_no_conflict_only_where_the_numerics_differ",
+    ),
     (
         "run/merge.py",
         "if hashlib.sha256(data).hexdigest() != path.stem:",
         "if False:",
         "test_a_chunk_that_changes_while_it_is_copied_is_left_out",
     ),
-    ("run/history.py", "finished and not elsewhere(manifest)", "finished", "test_shards_in_folders_of_their_own"),
-    ("run/history.py", '*other["shards"]', "", "test_shards_in_one_folder"),
+    (
+        "run/history.py",
+        "finished and not elsewhere(manifest)",
+        "finished",
+        "test_shards_in_folders_of_their_own_merge_into_the_bits_of_the_whole_run",
+    ),
+    ("run/history.py", '*other["shards"]', "", "test_shards_in_one_folder_do_not_disturb_each_other"),
 )
 
 
