@@ -59,6 +59,19 @@ MUTANTS = (
         "if False:",
         "test_a_model_that_has_changed_is_refused",
     ),
+    ("run/isolation.py", "if is_device_lost(problem):", "if False:", "test_a_lost_device_is_no_sample_s_fault"),
+    (
+        "run/execution.py",
+        "            self.let_go()",
+        "            pass",
+        "test_where_workers_compute_the_driver_lets_go_of_its_models",
+    ),
+    (
+        "run/execution.py",
+        "min(workers, gpus) if runtime.chooses and gpus else workers",
+        "workers",
+        "test_on_gpus_each_has_a_process_of_its_own",
+    ),
 )
 
 

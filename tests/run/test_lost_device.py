@@ -25,7 +25,6 @@ def loses(model, x, target):
     return x
 """
 KEY = ["sample", "method", "metric", "score", "status"]
-MUTANTS = (("run/isolation.py", "if is_device_lost(problem):", "if False:", "test_another_process_does_the_work"),)
 
 
 def test_another_process_does_the_work(make_study, tmp_path):

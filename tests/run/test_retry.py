@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     (
         "run/isolation.py",
-        "            return list(probe.logits(x))\n    except Exception as problem:\n        if len(x) == 1:",
+        "            return list(probe.logits(x))\n    except Exception as problem:\n        end_if_lost(problem)\n        if len(x) == 1:",
         "            return list(probe.logits(x))\n    except Exception as problem:\n        if len(x) >= 1:",
         "test_a_sample_on_which_the_model_raises_costs_only_itself",
     ),
