@@ -49,8 +49,8 @@ MUTANTS = (
     ),
     (
         "run/execution.py",
-        'manifest["finished"] = runner.left == 0',
-        'manifest["finished"] = True',
+        "finished=runner.left == 0",
+        "finished=True",
         "test_the_budget_stops_between_chunks_and_the_next_run_goes_on",
     ),
     (

@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     (
         "run/plan.py",
-        "found.reused += len(setup.data) - len(open_samples)",
+        "found.reused += len(data) - len(open_samples)",
         "found.reused += len(open_samples)",
         "test_what_is_stored_is_not_computed_again",
     ),
