@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py                        # 1,000 and 10,000 samples
     python benchmarks/scale.py 50000 --keep /tmp/big  # one size; the run stays
-    python benchmarks/scale.py 50000 --only open,scores --keep /tmp/big
+    python benchmarks/scale.py 50000 --only "open;scores" --keep /tmp/big
 
 A run with made-up numbers, without maps, is written through the store, chunk by chunk, as workers write it. Then each step is
 measured in a process of its own: wall-clock seconds, which include no imports, and the peak of its resident memory.
@@ -32,13 +32,13 @@ from heatcheck.core.identity import digest
 from heatcheck.core.types import Sample
 from heatcheck.core.version import __version__
 from heatcheck.probe.calls import Spent
-from heatcheck.run import history
-from heatcheck.run.execution import missing_chunks
+from heatcheck.run import compaction, history
 from heatcheck.run.grid import Labelled
 from heatcheck.run.manifest import component_facts, environment
+from heatcheck.run.packing import SampleGroup, ScoreColumn
 from heatcheck.run.reader import RunReader
-from heatcheck.run.store import SampleGroup, ScoreColumn, Store
-from heatcheck.run.task import CHUNK, context_of
+from heatcheck.run.store import Store
+from heatcheck.run.task import CHUNK, context_of, lacking
 
 METRICS = (
     "sds", "morf", "lerf", "infidelity", "sparseness", "complexity",
@@ -190,10 +190,15 @@ def resume(folder: Path, given: Any) -> None:
     )
     start = time.perf_counter()
     store = Store.open(folder, create=True)
-    lacking = list(missing_chunks(SimpleNamespace(grid=grid), data, store, 1))
+    missing = lacking(store, data, grid)
     print(json.dumps({"seconds": time.perf_counter() - start}))
-    if lacking:
-        raise SystemExit(f"{len(lacking)} chunks should not be missing")
+    if missing:
+        raise SystemExit(f"{len(missing)} samples should not be missing")
+
+
+def compact(folder: Path, _: Any) -> None:
+    """Few large chunks out of many small ones."""
+    compaction.compact(Store.open(folder, create=True))
 
 
 def scores(folder: Path, _: Any) -> None:
@@ -247,6 +252,10 @@ STEPS_OF = {
     "differences": differences,
     "report": report,
     "export": export,
+    "compact": compact,
+    "open, compacted": open_,
+    "resume, compacted": resume,
+    "scores, compacted": scores,
 }
 BARS = {
     "index rebuild": 300,
@@ -301,7 +310,7 @@ def main() -> None:
     options.add_argument("sizes", type=int, nargs="*", default=[1000, 10_000], help="numbers of samples")
     options.add_argument("--methods", type=int, default=23)
     options.add_argument("--metrics", type=int, default=10)
-    options.add_argument("--only", help=f"steps, with commas between: {', '.join(STEPS_OF)}")
+    options.add_argument("--only", help=f"steps, with semicolons between: {', '.join(STEPS_OF)}")
     options.add_argument("--keep", type=Path, help="the run's folder; one that is there is not built again")
     options.add_argument("--json", action="store_true", help="one line of JSON per step")
     options.add_argument("--step", help=argparse.SUPPRESS)
@@ -309,7 +318,7 @@ def main() -> None:
     if given.step:
         one(given.step, given.keep, given)
         return
-    steps = given.only.split(",") if given.only else list(STEPS_OF)
+    steps = given.only.split(";") if given.only else list(STEPS_OF)
     table = Table(title=f"{given.methods} methods × {given.metrics} metrics, without maps")
     for column in ("samples", "step", "seconds", "peak MB", "µs per cell", "bar"):
         table.add_column(column, justify="left" if column == "step" else "right")

@@ -154,4 +154,4 @@ def test_scores_and_leaderboard_are_made_once(tmp_path: Path) -> None:
     trace = Trace(reason_against.__code__)
     trace.of(use_everything)
     assert trace.counts[leaderboard.__code__] == 1
-    assert trace.counts[RunReader._cells.__code__] == 1
+    assert trace.counts[RunReader._table.__code__] == 1

@@ -12,7 +12,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.identity import canonical, digest
 from heatcheck.core.types import Sample
 from heatcheck.domain.image import ImageDomain
-from heatcheck.run.store import map_row, score_row
+from heatcheck.run.packing import map_row, score_row
 from heatcheck.run.task import context_of
 from heatcheck.testing import bag_of_words, gap_linear, linear
 

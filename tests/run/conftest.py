@@ -44,17 +44,20 @@ def pictures(n: int = 20) -> tuple[torch.Tensor, list[int]]:
     return x, [i % 5 for i in range(n)]
 
 
+def build_setup(
+    methods: Any = METHODS, metrics: Any = METRICS, *, n: int = 20, order: Any = None, **rest: Any
+) -> Setup:
+    x, labels = pictures(n)
+    chosen = list(range(n)) if order is None else order
+    data = load_data((x[chosen], [labels[i] for i in chosen]))
+    models = rest.pop("models", None) or {"toy": explained()}
+    named = label_components("method", methods, "default"), label_components("metric", metrics, "default")
+    return Setup(models, data, *named, **rest)
+
+
 @pytest.fixture(scope="session")
 def make_setup() -> Callable[..., Setup]:
-    def make(methods: Any = METHODS, metrics: Any = METRICS, *, n: int = 20, order: Any = None, **rest: Any) -> Setup:
-        x, labels = pictures(n)
-        chosen = list(range(n)) if order is None else order
-        data = load_data((x[chosen], [labels[i] for i in chosen]))
-        models = rest.pop("models", None) or {"toy": explained()}
-        named = label_components("method", methods, "default"), label_components("metric", metrics, "default")
-        return Setup(models, data, *named, **rest)
-
-    return make
+    return build_setup
 
 
 @pytest.fixture

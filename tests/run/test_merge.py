@@ -12,10 +12,11 @@ from heatcheck.api.result import Result
 from heatcheck.core.spec import SpecError
 from heatcheck.run import merge as module
 from heatcheck.run.execution import execute
+from heatcheck.run.packing import SampleGroup, ScoreColumn, read_chunk
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Setup
 from heatcheck.run.shard import Shard
-from heatcheck.run.store import ScoreColumn, Store
+from heatcheck.run.store import Store
 
 FIXED = Runtime(batch=4, progress="none")
 METHODS, METRICS = ["saliency", "occlusion", "random"], ["sds", "morf(steps=4)"]
@@ -165,11 +166,9 @@ def altered(source: Path, to: Path, change: float, **numerics: object) -> tuple[
 def unpacked(path: Path, change: float, numerics: dict) -> list:
     from safetensors.torch import load_file
 
-    from heatcheck.run.store import SampleGroup, verified_header
-
     tensors = load_file(path)
     groups = []
-    for group in verified_header(path)["groups"]:
+    for group in read_chunk(path).header["groups"]:
         scores = [
             ScoreColumn(c["method"], c["metric"], tensors[c["tensor"]] + change, ["ok"] * len(group["samples"]))
             for c in group["scores"]

@@ -12,7 +12,7 @@ import heatcheck as hc
 from .old_layout import METHODS, METRICS, inputs, network
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-CELL = ["sample", "target", "method", "metric", "score", "status"]
+CELL = [pl.col("sample").cast(pl.String), "target", pl.col("method", "metric").cast(pl.String), "score", "status"]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from heatcheck.core.types import Scores
 from heatcheck.metrics.base import Metric, metric
 from heatcheck.run.execution import execute
 from heatcheck.run.pace import PORTION, SAVE, Pace
+from heatcheck.run.packing import map_row, score_row
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.store import Store
 
@@ -118,8 +119,9 @@ METRICS = ["takes_12_seconds", "sds"]
 
 def saved_cells(out: Path) -> set[tuple[str, ...]]:
     store = Store.open(out, create=True)
-    maps = {(key[2], row) for key, rows in store.maps.items() for row in rows}
-    return maps | {(key[2], key[3], row) for key, rows in store.scores.items() for row in rows}
+    groups = [group for header in store.headers.values() for group in header["groups"]]
+    maps = {(c["method"], map_row(s)) for g in groups for c in g["maps"] for s in g["samples"]}
+    return maps | {(c["method"], c["metric"], score_row(s)) for g in groups for c in g["scores"] for s in g["samples"]}
 
 
 @pytest.mark.parametrize("maps", ["keep", "none"])

@@ -94,6 +94,7 @@ app.command("report")(folder.report)
 app.command("doctor")(folder.doctor)
 app.command("export")(folder.export)
 app.command("merge")(folder.merge)
+app.command("compact")(folder.compact)
 
 
 def _stop(*_: Any) -> None:

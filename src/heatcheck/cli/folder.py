@@ -1,4 +1,4 @@
-"""`report`, `doctor`, `export` and `merge`: commands on runs that are there."""
+"""`report`, `doctor`, `export`, `merge` and `compact`: commands on runs that are there."""
 
 import sys
 from enum import StrEnum
@@ -30,11 +30,11 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def opened(run: Path, *, only: bool = False) -> Any:
+def opened(run: Path, *, only: bool = False, verify: bool = False) -> Any:
     """A run's result."""
     from heatcheck.api.result import Result
 
-    return Result.open(run.expanduser(), only=only)
+    return Result.open(run.expanduser(), only=only, verify=verify)
 
 
 def end(result: Any, run: Path) -> None:
@@ -102,7 +102,7 @@ def doctor(
 
 
 def _doctor_run(path: Path, json: bool) -> None:
-    result = opened(path)
+    result = opened(path, verify=True)
     problems, remarks = result.check(), result.remarks()
     if json:
         emit({"run": path, "problems": problems, "remarks": remarks, "failed": result.failed})
@@ -217,6 +217,30 @@ def merge(
         raise typer.Exit(DAMAGED)
     if found.conflicts or found.maps or found.missing:
         raise typer.Exit(FAILED)
+
+
+def compact(run: Run, json: Json = False) -> None:
+    """Put a run's many small files together into few large ones; nothing in them changes.
+
+    A run of more than 4,000 samples does this by itself when it ends. Others may read the folder meanwhile, and a run may
+    go on in it. Stopped halfway, it has lost nothing: call it again.
+
+    [bold]Examples[/bold]
+
+    heatcheck compact runs/default
+    """
+    from heatcheck.run.compaction import compact as put_together
+    from heatcheck.run.store import Store
+
+    folder = run.expanduser()
+    Store.open(folder)  # refuses what is no run
+    done = put_together(Store.open(folder, create=True))
+    if json:
+        emit({"run": run, "before": done.before, "after": done.after, "disputed": done.disputed})
+        return
+    typer.echo(f"{run}: {done.before:,} chunk files before, {done.after:,} now")
+    if done.disputed:
+        note(f"{done.disputed:,} of them hold cells that differ from one another, and stay as they are")
 
 
 def _by_suffix(out: str | None) -> Format | None:

@@ -17,8 +17,9 @@ from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe
 from heatcheck.run.grid import Labelled
 from heatcheck.run.isolation import all_scores, first_line
+from heatcheck.run.packing import MapColumn, SampleGroup, ScoreColumn
 from heatcheck.run.setup import Part
-from heatcheck.run.store import MapColumn, SampleGroup, ScoreColumn, Store, map_row, score_row
+from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK, context_of, done, explain, record_for, stored_map
 
 
@@ -56,13 +57,12 @@ class Reader:
 
     def explained(self, method: str) -> bool:
         """Whether the first phase has come to this map, or sees nothing to do for the sample."""
-        tried = map_row(self.record) in self.store.costs.get(self.key(method), {})
-        return tried or done(self.store, self.sample, self.part.grid)
+        return self.store.made_map(*self.key(method), self.record) or done(self.store, self.sample, self.part.grid)
 
     def scored(self, method: str) -> bool:
         """Whether the score is stored; one that failed is tried again."""
-        at = self.store.scores.get((*self.key(method), self.metric.digest), {}).get(score_row(self.record))
-        return at is not None and not self.store.status(at).startswith("failed")
+        status = self.store.status(*self.key(method), self.metric.digest, self.record)
+        return status is not None and not status.startswith("failed")
 
     def column(self, method: str) -> MapColumn:
         """The map: stored, or explained again, from stored answers, where maps are not kept."""
@@ -108,7 +108,7 @@ def readers_of(label: str, parts: Sequence[Part], sample: Sample, store: Store, 
     for part in parts:
         metric = next((m for m in part.across if m.label == label), None)
         identity = part.grid.model.identity
-        known = store.samples.get((identity, sample.digest))
+        known = store.sample(identity, sample.digest)
         if sample.problem:
             return []
         if known is None:

@@ -11,7 +11,7 @@ from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe
 from heatcheck.run.isolation import join, join_maps
 from heatcheck.run.pace import SAVE, now
-from heatcheck.run.store import MapColumn, SampleGroup, ScoreColumn
+from heatcheck.run.packing import MapColumn, SampleGroup, ScoreColumn
 
 T = TypeVar("T")
 Cost = Mapping[str, float]

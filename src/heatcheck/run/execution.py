@@ -21,6 +21,7 @@ from heatcheck.probe.memory import peak_bytes
 from heatcheck.probe.tuning import give_back, tune_allocator
 from heatcheck.run import across, crashes, history
 from heatcheck.run.claims import Claims
+from heatcheck.run.compaction import compact_when_many
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.executors.cluster import check_cluster
 from heatcheck.run.forecast import forecast
@@ -32,7 +33,7 @@ from heatcheck.run.setup import Part, Setup, place, prepare, resources_of, write
 from heatcheck.run.shard import Shard
 from heatcheck.run.sharing import Place, Sharing
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, done, failed_cells
+from heatcheck.run.task import CHUNK, failed_cells, lacking
 from heatcheck.run.work import SampleRef, Work
 
 LOOK = 8
@@ -95,6 +96,7 @@ def compute(setup: Setup, store: Store, runtime: Runtime, claims: Claims) -> Non
     store.refresh()
     with claims.alone("record"):
         history.end(store, manifest, runner.spent, peak_bytes(), finished=runner.left == 0)
+        compact_when_many(store)
 
 
 def agreed_parts(setup: Setup, runtime: Runtime, store: Store, claims: Claims, shown: progress.Progress) -> list[Part]:
@@ -150,15 +152,15 @@ def compared(parts: Sequence[Part]) -> list[str]:
 
 def missing(part: Part, data: Sequence[Sample], store: Store) -> list[Sample]:
     """Samples that lack something, in the data's order."""
-    return [s for s in data if not s.problem and not done(store, s, part.grid)]
+    return lacking(store, data, part.grid)
 
 
-def chunks_of(lacking: list[Sample], workers: int) -> Iterator[list[Sample]]:
+def chunks_of(lacks: list[Sample], workers: int) -> Iterator[list[Sample]]:
     """Samples at most eight at a time; as many chunks for each worker."""
-    chunks = -(-len(lacking) // CHUNK)
-    chunks = min(len(lacking), -(-chunks // workers) * workers)
+    chunks = -(-len(lacks) // CHUNK)
+    chunks = min(len(lacks), -(-chunks // workers) * workers)
     for i in range(chunks):
-        yield lacking[len(lacking) * i // chunks : len(lacking) * (i + 1) // chunks]
+        yield lacks[len(lacks) * i // chunks : len(lacks) * (i + 1) // chunks]
 
 
 def predicted(part: Part, samples: Sequence[Sample], known: Known, *, blank: bool = False) -> int:
@@ -294,9 +296,9 @@ class Runner:
             return math.inf
         total = 0.0
         for part in parts:
-            lacking = missing(part, self.data, self.store)
-            passes = predicted(part, lacking, known)
-            total += passes * seconds_per_pass(part, lacking) if passes else 0.0
+            lacks = missing(part, self.data, self.store)
+            passes = predicted(part, lacks, known)
+            total += passes * seconds_per_pass(part, lacks) if passes else 0.0
         return total
 
     def executor(

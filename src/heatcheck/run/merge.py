@@ -24,10 +24,11 @@ from heatcheck.core.files import make_folder, read_patiently, write_atomically
 from heatcheck.core.types import OK, HeatcheckError
 from heatcheck.probe.calls import Spent
 from heatcheck.run import history
+from heatcheck.run.packing import Mismatch, map_row, read_chunk, score_row
 from heatcheck.run.reader import RunReader
 from heatcheck.run.records import NUMERICS, RUN
 from heatcheck.run.shard import Shard
-from heatcheck.run.store import Mismatch, Store, files_in, map_row, score_row, verified_header
+from heatcheck.run.store import Store, files_in
 
 ROUNDING = 1e-5
 """How far scores may differ, relative to the larger, between runs with other numerics."""
@@ -217,7 +218,7 @@ class Merger:
         self.folders[number] = source.folder.name
         for path in files:
             try:
-                header = read_patiently(path, verified_header)
+                header = read_patiently(path, read_chunk).header
             except FileNotFoundError:
                 continue
             except (Mismatch, ValueError) as problem:
@@ -296,6 +297,7 @@ class Merger:
     def write_without(self, path: Path, header: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         """Write a chunk in which some cells give way to those of an earlier run."""
         changed = copy.deepcopy(dict(header))
+        changed.pop("of", None)  # it no longer has all that the chunks had that were put together in it
         for g, kind, column, row in cells:
             changed["groups"][g][kind][column]["status"][str(row)] = GIVEN_WAY
         text = json.dumps(changed, sort_keys=True, allow_nan=False)
@@ -346,7 +348,7 @@ class Loaded:
 @functools.lru_cache(maxsize=64)
 def loaded(path: Path) -> Loaded:
     """A chunk that was verified before, kept for the next comparison."""
-    return Loaded(path, verified_header(path)["groups"])
+    return Loaded(path, read_chunk(path).header["groups"])
 
 
 def shape_of(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from heatcheck.run.forecast import Forecast, forecast
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, done, stored_cells
+from heatcheck.run.task import CHUNK, lacking, records_for, stored_scores
 
 LOOK = 64
 """Samples that are looked at; beyond them the mean is taken. Exact below, and where all inputs have one shape."""
@@ -69,10 +69,10 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
     needs: dict[str, int] = {}
     for part in prepare(setup, runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1), store):
         grid = part.grid
-        open_samples = [s for s in data if not s.problem and not (store and done(store, s, grid))]
+        open_samples = lacking(store, data, grid) if store else [s for s in data if not s.problem]
         found.reused += len(data) - len(open_samples)
         found.cells += len(data) * len(grid.methods) * len(grid.metrics)
-        found.stored += sum(stored_cells(store, s, grid) for s in data) if store else 0
+        found.stored += int(stored_scores(store, grid, records_for(store, data, grid)).sum()) if store else 0
         found.skipped += [
             {"model": part.label, "component": label, "unit": label, "reason": reason}  # `unit` is its earlier name
             for label, reason in part.skipped.items()

@@ -10,20 +10,17 @@ import torch
 
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
-from heatcheck.core.types import OK, HeatcheckError, Scores
+from heatcheck.core.types import OK, HeatcheckError
 from heatcheck.profiles import is_paper
 from heatcheck.run import history, shard
-from heatcheck.run.store import At, Store, map_row, score_row
+from heatcheck.run.packing import map_row, score_row
+from heatcheck.run.store import Store
+from heatcheck.run.table import CellBlock, Vocabulary, curve_rows, joined
 from heatcheck.run.task import choose_target
 from heatcheck.run.union import Section, union
 
 if TYPE_CHECKING:
     import polars as pl
-
-COLUMNS = (
-    "run", "model", "data", "sample", "target", "method", "metric",
-    "score", "status", "seconds", "forwards", "backwards",
-)  # fmt: skip
 
 MISSING = "missing: not computed yet"
 
@@ -46,9 +43,9 @@ class RunReader:
         self.sections = [SectionReader(store, section) for section in found.sections]
 
     @classmethod
-    def open(cls, path: str | Path, *, only: bool = False) -> Self:
-        """Open a run folder: the union of its studies, or the last one only."""
-        return cls(Store.open(path), only=only)
+    def open(cls, path: str | Path, *, only: bool = False, verify: bool = False) -> Self:
+        """Open a run folder: the union of its studies, or the last one only; reading every byte again if asked to."""
+        return cls(Store.open(path, verify=verify), only=only)
 
     def last(self) -> Self:
         """The last study alone."""
@@ -71,20 +68,12 @@ class RunReader:
 
     @cached_property
     def _scores_table(self) -> "pl.DataFrame":
-        import polars as pl
+        return self.store.steadily(self._table)
 
-        rows: dict[str, list[Any]] = {c: [] for c in COLUMNS}
-        for cell in self._cells():
-            for name, value in zip(COLUMNS, cell, strict=True):
-                rows[name].append(value)
-        text, number = pl.String, pl.Float64
-        kinds = [text, text, text, text, pl.Int64, text, text, number, text, number, number, number]
-        return pl.DataFrame(rows, schema=dict(zip(COLUMNS, kinds, strict=True)))
-
-    def _cells(self) -> Iterator[tuple[Any, ...]]:
-        for section in self.sections:
-            for cell in section.cells():
-                yield (self.name, *cell)
+    def _table(self) -> "pl.DataFrame":
+        statuses = Vocabulary((OK, MISSING))
+        blocks = [block for section in self.sections for block in section.blocks(statuses)]
+        return joined(self.name, blocks, statuses)
 
     def samples(self) -> "pl.DataFrame":
         """One row per model and sample: label, target, prediction and its probability, status."""
@@ -193,7 +182,6 @@ class SectionReader:
     def __init__(self, store: Store, section: Section) -> None:
         self.store, self.section = store, section
         self.manifest = section.manifest
-        self._tensors: dict[tuple[Path, str], Any] = {}
 
     @property
     def data(self) -> str:
@@ -206,83 +194,62 @@ class SectionReader:
         labels = {m["label"] for m in self.manifest["methods"]}
         return (sample is None or sample in names) and (method is None or method in labels)
 
-    def cells(self) -> Iterator[tuple[Any, ...]]:
-        """A table's rows, without the run's name: what some study asked for."""
-        seed = self.manifest["seed"]
+    def blocks(self, statuses: Vocabulary) -> Iterator[CellBlock]:
+        """The table's rows, model by model: what some study asked for."""
+        methods, metrics = ([entry["label"] for entry in self.manifest[kind]] for kind in ("methods", "metrics"))
         for model in self.manifest["models"]:
-            methods, _ = self._digests[model["name"]]
-            sums = self._sums(model)
-            for row, sample in enumerate(self.manifest["samples"]):
-                record, _ = self._record(model["identity"], sample)
-                for method in (m["label"] for m in self.manifest["methods"]):
-                    cost = self.store.costs.get((model["identity"], seed, methods.get(method, "")), {})
-                    price = cost.get(map_row(record), {}) if record else {}
-                    for metric in (m["label"] for m in self.manifest["metrics"]):
-                        if (model["name"], method, metric) not in self.section.asked:
-                            continue
-                        if (metric, method) in sums:
-                            score, status = sums[metric, method][row]
-                        else:
-                            score, status = self._cell(model, sample, method, metric)
-                        yield (
-                            model["name"], self.data, sample["name"], record["target"] if record else None,
-                            method, metric, score, status,
-                            price.get("seconds"), price.get("forwards"), price.get("backwards"),
-                        )  # fmt: skip
+            asked = [
+                (i, j)
+                for i, method in enumerate(methods)
+                for j, metric in enumerate(metrics)
+                if (model["name"], method, metric) in self.section.asked
+            ]
+            block = self._block(model, methods, metrics, statuses)
+            self._add_sums(model, block, statuses)
+            yield block.only(asked)
 
-    def _cell(
-        self, model: dict[str, Any], sample: dict[str, Any], method: str, metric: str
-    ) -> tuple[float | None, str]:
-        """One score, or why there is none."""
-        record, problem = self._record(model["identity"], sample)
-        reason = model["skipped"].get(method) or model["skipped"].get(metric)
-        if reason or problem:
-            return None, f"skipped: {reason}" if reason else str(problem)
-        methods, metrics = self._digests[model["name"]]
-        key = (model["identity"], self.manifest["seed"], methods[method], metrics[metric])
-        score, status = self._score(key, record)
-        if status == MISSING:
-            status = self._problem(model["identity"], sample) or MISSING
-        return score, status
+    def _block(self, model: dict[str, Any], methods: list[str], metrics: list[str], statuses: Vocabulary) -> CellBlock:
+        """A model's scores, statuses and costs of all samples, methods and metrics."""
+        samples, seed = self.manifest["samples"], self.manifest["seed"]
+        records, problems = self._records(model["identity"])
+        filed = [{u["label"]: u["digest"] for u in model[kind]} for kind in ("methods", "metrics")]
+        digests = [
+            [known.get(label, label) for label in labels]
+            for known, labels in zip(filed, (methods, metrics), strict=True)
+        ]
+        scored = [score_row(record) if record else "" for record in records]
+        mapped = [map_row(record) if record else "" for record in records]
+        block = CellBlock.of(
+            self.store.index, model["identity"], seed, scored, mapped, digests[0], digests[1], statuses
+        )
+        missing = (block.status == statuses.add(MISSING)).any((1, 2))
+        for row in np.flatnonzero(missing):
+            why = problems[row] or self._problem(model["identity"], samples[row])
+            if why:
+                block.status[row][block.status[row] == statuses.add(MISSING)] = statuses.add(why)
+        for label, reason in model["skipped"].items():
+            for axis, labels in ((1, methods), (2, metrics)):
+                block.skip(
+                    axis, [i for i, other in enumerate(labels) if other == label], statuses.add(f"skipped: {reason}")
+                )
+        block.model, block.data = model["name"], self.data
+        block.samples, block.methods, block.metrics = [s["name"] for s in samples], methods, metrics
+        block.target = [record["target"] if record else None for record in records]
+        return block
 
     def _problem(self, model: str, sample: dict[str, Any]) -> str | None:
         """Why a sample could not be used under this run's target."""
         return self.store.problem(model, sample["digest"], sample["context"], self.manifest["target"])
 
-    @cached_property
-    def _digests(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """What each model's methods and metrics are filed under, by their labels."""
-        return {
-            model["name"]: (
-                {u["label"]: u["digest"] for u in model["methods"]},
-                {u["label"]: u["digest"] for u in model["metrics"]},
-            )
-            for model in self.manifest["models"]
-        }
-
-    def _sums(self, model: dict[str, Any]) -> dict[tuple[str, str], list[tuple[float | None, str]]]:
-        """A model's scores under the metrics that add up others, per metric and method; of two parts the first."""
-        found = {}
+    def _add_sums(self, model: dict[str, Any], block: CellBlock, statuses: Vocabulary) -> None:
+        """Fill in the metrics that add up others; of two parts the first."""
+        entries = {m["label"]: m for m in self.manifest["methods"]}
         for label, component in self._composites.items():
-            methods = [m for m in self.manifest["methods"] if (model["name"], m["label"], label) in self.section.asked]
+            chosen = [i for i, m in enumerate(block.methods) if (model["name"], m, label) in self.section.asked]
             labels = self.section.parts[label]
-            parts = {id: self._scores(model, methods, labels[id]) for id in component.parts}
-            sums = component.combine(parts, [not m["control"] for m in methods])
-            for method, values, statuses in zip(methods, sums.value.tolist(), sums.status, strict=True):
-                found[label, method["label"]] = [
-                    (value if status == OK else None, status) for value, status in zip(values, statuses, strict=True)
-                ]
-        return found
-
-    def _scores(self, model: dict[str, Any], methods: list[dict[str, Any]], metric: str) -> Scores:
-        cells = [
-            [self._cell(model, sample, method["label"], metric) for sample in self.manifest["samples"]]
-            for method in methods
-        ]
-        value = torch.tensor(
-            [[torch.nan if v is None else v for v, _ in row] for row in cells], dtype=torch.float64
-        ).reshape(len(cells), len(self.manifest["samples"]))
-        return Scores(value, tuple(tuple(status for _, status in row) for row in cells))
+            parts = {id: block.scores(chosen, block.metrics.index(labels[id]), statuses) for id in component.parts}
+            sums = component.combine(parts, [not entries[block.methods[i]]["control"] for i in chosen])
+            block.fill(chosen, block.metrics.index(label), sums, statuses)
 
     @cached_property
     def _composites(self) -> dict[str, Any]:
@@ -290,30 +257,23 @@ class SectionReader:
         known = {m["label"]: m["name"] for m in self.manifest["metrics"] if m.get("family") == "composite"}
         return {label: catalogue.build("metric", name) for label, name in known.items()}
 
-    def _record(self, model: str, sample: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    def _records(self, model: str) -> tuple[list[dict[str, Any] | None], list[str | None]]:
+        """Every sample's record under this run's target; and, for those that have none, why."""
+        known = self.store.index.samples_of(model)
+        found = [self._record(model, sample, known.get(sample["digest"])) for sample in self.manifest["samples"]]
+        return [record for record, _ in found], [problem for _, problem in found]
+
+    def _record(
+        self, model: str, sample: dict[str, Any], known: dict[str, Any] | None
+    ) -> tuple[dict[str, Any] | None, str | None]:
         """A sample's record under this run's target, or why it has none."""
         if sample["problem"]:
             return None, f"failed: {sample['problem']}"
-        known = self.store.samples.get((model, sample["digest"]))
         if known is None:
             return None, self._problem(model, sample) or MISSING
         record = {**known, **sample}
         record["target"] = choose_target(self.manifest["target"], record)
         return record, None
-
-    def _score(self, key: tuple[str, int, str, str], record: dict[str, Any] | None) -> tuple[float | None, str]:
-        at = self.store.scores.get(key, {}).get(score_row(record or {}))
-        if at is None:
-            return None, MISSING
-        status = self.store.status(at)
-        if status != OK:
-            return None, status
-        return float(self._tensor(at.file, self.store.record(at, "scores")["tensor"])[at.row]), OK
-
-    def _tensor(self, file: Path, name: str) -> Any:
-        if (file, name) not in self._tensors:
-            self._tensors[file, name] = self.store.tensor(file, name)
-        return self._tensors[file, name]
 
     def samples(self) -> "pl.DataFrame":
         """One row per model and sample: label, target, prediction and its probability, status."""
@@ -328,8 +288,9 @@ class SectionReader:
                     return None
                 return names[index] if names and 0 <= index < len(names) else str(index)
 
-            for sample in self.manifest["samples"]:
-                record, problem = self._record(model["identity"], sample)
+            for sample, record, problem in zip(
+                self.manifest["samples"], *self._records(model["identity"]), strict=True
+            ):
                 top = record["top"] if record else []
                 rows.append(
                     {
@@ -365,65 +326,61 @@ class SectionReader:
 
     def curves(self, model: str, metric: str) -> "pl.DataFrame":
         """The stored curve of every sample and method under a metric."""
-        import polars as pl
-
-        rows = []
         facts = self._model(model)
         digest = {m["label"]: m["digest"] for m in facts["metrics"]}.get(metric)
-        for sample in self.manifest["samples"]:
-            record, _ = self._record(facts["identity"], sample)
-            if record is None or digest is None:
-                continue
-            for method in facts["methods"]:
-                key = (facts["identity"], self.manifest["seed"], method["digest"], digest)
-                at = self.store.scores.get(key, {}).get(score_row(record))
-                stored = self.store.record(at, "scores") if at else None
-                if at is None or stored is None or not stored["curve"] or self.store.status(at) != OK:
-                    continue
-                curve = self._tensor(at.file, stored["curve"])[at.row].tolist()
-                rows.append((sample["name"], method["label"], stored["share"], curve))
-        numbers = pl.List(pl.Float64)
-        schema: Any = {"sample": pl.String, "method": pl.String, "share": numbers, "curve": numbers}
-        return pl.DataFrame(rows, schema=schema, orient="row")
+
+        def read() -> "pl.DataFrame":
+            records = self._records(facts["identity"])[0]
+            samples = {s["name"]: score_row(r) for s, r in zip(self.manifest["samples"], records, strict=True) if r}
+            methods = {m["label"]: m["digest"] for m in facts["methods"]}
+            key = facts["identity"], self.manifest["seed"], digest
+            return curve_rows(self.store, key, samples if digest else {}, methods)
+
+        return self.store.steadily(read)
 
     def map(self, model: str, sample: str, method: str) -> np.ndarray | None:
         """A stored map at its native resolution."""
         facts = self._model(model)
         entry = next((s for s in self.manifest["samples"] if s["name"] == sample), None)
         digest = {m["label"]: m["digest"] for m in facts["methods"]}.get(method)
-        record = self._record(facts["identity"], entry)[0] if entry else None
-        if record is None or digest is None:
+        if entry is None or digest is None:
             return None
-        at: At | None = self.store.maps.get((facts["identity"], self.manifest["seed"], digest), {}).get(map_row(record))
-        if at is None or self.store.record(at, "maps")["status"].get(str(at.row), OK) != OK:
+        record, _ = self._record(facts["identity"], entry, self.store.sample(facts["identity"], entry["digest"]))
+        found = self.store.map(facts["identity"], self.manifest["seed"], digest, record) if record else None
+        if found is None or found.status != OK:
             return None
-        values: np.ndarray = self.store.tensor(at.file, self.store.record(at, "maps")["tensor"])[at.row].float().numpy()
+        values: np.ndarray = found.values.float().numpy()
         return values
 
     def display(self, model: str, sample: str) -> dict[str, Any] | None:
         """A stored picture or text, as people should see it."""
         identity = self._model(model)["identity"]
         digest = next((s["digest"] for s in self.manifest["samples"] if s["name"] == sample), None)
-        found = self._displays.get((identity, digest))
-        if found is None:
-            return None
-        path, record = found
-        shown = {k: v for k, v in record.items() if k not in ("tensor", "model", "sample")}
-        if record["tensor"]:
-            shown["rgb"] = self.store.tensor(path, record["tensor"]).to(torch.uint8).numpy()
-        return shown
 
-    @cached_property
-    def _displays(self) -> dict[tuple[str, str | None], tuple[Path, dict[str, Any]]]:
-        return {(d["model"], d["sample"]): (path, d) for path, _, _, d in self.store.displays()}
+        def read() -> dict[str, Any] | None:
+            found = self._displays.get((identity, digest))
+            if found is None:
+                return None
+            file, record = found
+            shown = {k: v for k, v in record.items() if k not in ("tensor", "model", "sample")}
+            if record["tensor"]:
+                shown["rgb"] = self.store.chunk(file).tensor(record["tensor"]).to(torch.uint8).numpy()
+            return shown
+
+        return self.store.steadily(read)
+
+    @property
+    def _displays(self) -> dict[tuple[str, str | None], tuple[str, dict[str, Any]]]:
+        return {(d["model"], d["sample"]): (file, d) for file, d in self.store.displays()}
 
     def gallery(self) -> list[tuple[str, str]]:
         """Models and samples whose maps and pictures are kept."""
+        shown = self._displays
         return [
             (model["name"], sample["name"])
             for model in self.manifest["models"]
             for sample in self.manifest["samples"]
-            if sample["digest"] in model["gallery"] and (model["identity"], sample["digest"]) in self._displays
+            if (model["identity"], sample["digest"]) in shown and sample["digest"] in model["gallery"]
         ]
 
     def _model(self, name: str) -> dict[str, Any]:

@@ -1,178 +1,96 @@
 """One run is one folder of immutable chunk files; they are the truth, and every index is rebuilt from them.
 
-A chunk holds up to eight samples of one model: maps, scores, statuses, curves and the model's answers, in one
-safetensors file whose name is the SHA-256 of its bytes. Adding a method or metric adds files. Two processes
-that write the same folder cannot hurt each other.
+Adding a method or metric adds files. Two processes that write the same folder cannot hurt each other.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
+from heatcheck.core import progress
 from heatcheck.core.files import (
     StorageError,
     cannot,
     make_folder,
     read_patiently,
-    sha256_of,
     sweep_temporaries,
     write_atomically,
 )
-from heatcheck.core.types import OK, Attribution, HeatcheckError
-from heatcheck.run.records import NUMERICS, RUN, ChunkHeader, DamagedRecord, checked, first_problem, sealed, unsealed
+from heatcheck.core.types import OK, HeatcheckError
+from heatcheck.run.index import FOLDER, SPARSE, Index, Place, Stale, empty
+from heatcheck.run.packing import ChunkFile, Mismatch, SampleGroup, Stamp, map_row, pack, read_chunk, score_row
+from heatcheck.run.records import NUMERICS, RUN, DamagedRecord, checked, sealed, unsealed
 
-FORMAT = 1
+MANY, LARGE = 64, 1 << 28
+"""Chunks, or bytes, that it pays to keep an index of; fewer are read as fast."""
+SLOW = 1000
+"""Chunks to index of which a reader is told, because it takes a while."""
+_HELD = 1 << 26  # bytes of chunks that are kept after they were read
+_KNOWN = 4096  # samples that are remembered
+_TRIES = 5
+T = TypeVar("T")
 
 
 class StoreWarning(UserWarning):
     """A stored file is damaged or no part of a run: what it should hold counts as not computed."""
 
 
-class Mismatch(ValueError):
-    """A file's bytes do not match its checksum."""
+class _Gone(Exception):
+    """A chunk was removed, set aside or put together with others while it was read."""
+
+
+class StoredMap(NamedTuple):
+    """A sample's stored map: its values, what is known about it, and its status."""
+
+    values: Tensor
+    facts: dict[str, Any]
+    status: str
 
 
 @dataclass
-class MapColumn:
-    """One method's maps for the samples of a group, under the digest that it is filed under.
+class About:
+    """What is stored about one sample under one model.
 
-    The attribution's `method` is the label that tables show.
+    Args:
+        record: its first record; None where it has none.
+        problems: records of why it could not be used.
+        places: the groups that it is in, and its rows.
+        scores: status and place by seed, method, metric and row key.
+        maps: place by seed, method and row key; those that failed are left out.
+        made: seed, method and row key of the maps that were made, stored or not.
     """
 
-    method: str
-    maps: Attribution
-
-
-@dataclass
-class ScoreColumn:
-    """One method's scores under one metric for the samples of a group."""
-
-    method: str
-    metric: str
-    value: Tensor
-    status: list[str]
-    curve: Tensor | None = None
-    share: tuple[float, ...] = ()
-
-
-@dataclass
-class SampleGroup:
-    """Samples of one shape under one model, and everything that was computed for them.
-
-    `samples` holds a record per sample: name, digest, context (label and reference), target, label, top classes
-    with their probabilities, and `problem` where it could not be used (then it is the group's only sample).
-    `costs` holds, by method, what a map of it costs: forwards, backwards and seconds per sample.
-    """
-
-    model: str
-    seed: int
-    samples: list[dict[str, Any]]
-    logits: Tensor | None = None
-    maps: list[MapColumn] = field(default_factory=list)
-    scores: list[ScoreColumn] = field(default_factory=list)
-    answers: dict[bytes, Any] = field(default_factory=dict)
-    displays: list[dict[str, Any]] = field(default_factory=list)
-    numerics: dict[str, Any] = field(default_factory=dict)
-    costs: dict[str, dict[str, float]] = field(default_factory=dict)
-
-
-def pack(groups: list[SampleGroup]) -> bytes:
-    """A chunk file's bytes."""
-    tensors: dict[str, Tensor] = {}
-    records = []
-
-    def put(name: str, value: Tensor | None) -> str | None:
-        if value is None:
-            return None
-        tensors[name] = value.detach().cpu().contiguous()
-        return name
-
-    for g, group in enumerate(groups):
-        keys = sorted(group.answers)
-        if keys:
-            put(f"{g}/answers/keys", torch.from_numpy(np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 16).copy()))
-            put(f"{g}/answers/rows", torch.from_numpy(np.stack([group.answers[k] for k in keys])))
-        records.append(
-            {
-                "model": group.model,
-                "seed": group.seed,
-                "samples": group.samples,
-                "numerics": group.numerics,
-                "costs": group.costs,
-                "logits": put(f"{g}/logits", group.logits),
-                "answers": len(keys),
-                "maps": [
-                    {
-                        "method": c.method,
-                        "label": c.maps.method,
-                        "tensor": put(f"{g}/map/{i}", c.maps.values),
-                        "status": exceptions(c.maps.status),
-                        "signed": c.maps.signed,
-                        "output": c.maps.output,
-                        "interpolation": c.maps.interpolation,
-                    }
-                    for i, c in enumerate(group.maps)
-                ],
-                "scores": [
-                    {
-                        "method": c.method,
-                        "metric": c.metric,
-                        "tensor": put(f"{g}/score/{i}", c.value.double()),
-                        "status": exceptions(c.status),
-                        "curve": put(f"{g}/curve/{i}", c.curve),
-                        "share": list(c.share),
-                    }
-                    for i, c in enumerate(group.scores)
-                ],
-                "displays": [
-                    {**{k: v for k, v in d.items() if k != "rgb"}, "tensor": put(f"{g}/display/{i}", d.get("rgb"))}
-                    for i, d in enumerate(group.displays)
-                ],
-            }
-        )
-    header = {"format": FORMAT, "groups": records}
-    header_text = json.dumps(header, sort_keys=True, allow_nan=False)
-    data: bytes = save(tensors or {"empty": torch.zeros(1)}, {"heatcheck": header_text})
-    return data
-
-
-def exceptions(status: Sequence[str]) -> dict[str, str]:
-    """The statuses that are not ok, by row."""
-    return {str(i): s for i, s in enumerate(status) if s != OK}
-
-
-@dataclass(frozen=True)
-class At:
-    """Where something is stored: a file, a group in it, a record's number, a row."""
-
-    file: Path
-    group: int
-    item: int
-    row: int
+    record: dict[str, Any] | None = None
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    scores: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
+    maps: dict[tuple[str, str, str], tuple[int, Place]] = field(default_factory=dict)
+    made: set[tuple[str, str, str]] = field(default_factory=set)
 
 
 @dataclass
 class Store:
     """A run folder and the index of what its chunks hold.
 
-    Index keys: maps by (model, seed, method), scores by (model, seed, method, metric), each then by the row key of
-    a sample (`digest:target` for maps, `digest:target:context` for scores); all of them digests of identities. Samples
-    that could not be used are in `problems`.
+    Maps are keyed by model, seed, method and the row key of a sample (`digest:target`), scores by the metric as well, and by
+    `digest:target:context`; all of them digests of identities.
 
     Args:
         folder: the run's folder.
-        writable: whether damaged files may be set aside and half-written ones removed; else no file is touched.
+        writable: whether damaged files may be set aside and half-written ones removed; else no file but the index is
+            touched.
+        verify: whether every byte is read and compared with its checksum, whatever the index says.
         damaged: files whose bytes do not match their checksums, with the reason.
         foreign: chunks that are as they were written, and hold what this version cannot read.
         unchecked: records from before there were checksums.
@@ -180,25 +98,24 @@ class Store:
 
     folder: Path
     writable: bool = False
-    headers: dict[Path, dict[str, Any]] = field(default_factory=dict)
-    maps: dict[tuple[str, int, str], dict[str, At]] = field(default_factory=dict)
-    scores: dict[tuple[str, int, str, str], dict[str, At]] = field(default_factory=dict)
-    samples: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    problems: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
-    groups: dict[tuple[str, str], list[tuple[Path, int, int]]] = field(default_factory=dict)
-    costs: dict[tuple[str, int, str], dict[str, dict[str, float]]] = field(default_factory=dict)
+    verify: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
     foreign: dict[str, str] = field(default_factory=dict)
     unchecked: set[str] = field(default_factory=set)
+    _index: Index | None = None
+    _unsaved: tuple[int, int] = (0, 0)
+    _abouts: dict[tuple[str, str], About] = field(default_factory=dict)
+    _files: "OrderedDict[str, ChunkFile]" = field(default_factory=OrderedDict)
 
     @classmethod
-    def open(cls, folder: str | Path, *, create: bool = False) -> "Store":
-        """Verify every chunk and read its header.
+    def open(cls, folder: str | Path, *, create: bool = False, verify: bool = False) -> "Store":
+        """Look what its chunks hold; those that the index does not know are read and verified.
 
         Args:
             folder: the run's folder.
             create: open it for writing: make it, set damaged files aside, remove half-written ones. Else it is only
-                read, and nothing in it is moved or changed.
+                read, and nothing in it but the index is changed.
+            verify: read every byte again, whatever the index says.
 
         Raises:
             HeatcheckError: it is no run folder, or of another format.
@@ -209,7 +126,7 @@ class Store:
             raise HeatcheckError(
                 f"{str(folder)!r} is not a run folder: it has no run.json; `heatcheck run --out` makes one"
             )
-        store = cls(path, writable=create)
+        store = cls(path, writable=create, verify=verify)
         if create:
             make_folder(store.chunks)
             store.sweep()
@@ -218,7 +135,7 @@ class Store:
 
     def sweep(self) -> None:
         """Remove what processes that no longer live left half written."""
-        for folder in (self.folder, self.chunks, self.studies):
+        for folder in (self.folder, self.chunks, self.studies, self.folder / FOLDER):
             sweep_temporaries(folder)
 
     @property
@@ -236,19 +153,90 @@ class Store:
         """Where damaged files are moved."""
         return self.folder / "quarantine"
 
-    def refresh(self) -> None:
-        """Index the chunk files that appeared since the last look."""
-        for path in files_in(self.chunks, ".safetensors"):
-            if path in self.headers or path.name in self.damaged or path.name in self.foreign:
-                continue
-            header = self._verified_header(path)
-            if header is not None:
-                self.headers[path] = header
-                self._index(path, header)
+    # -- the index ---------------------------------------------------------------------------------------------
 
-    def _verified_header(self, path: Path) -> dict[str, Any] | None:
+    @property
+    def index(self) -> Index:
+        """What all chunks hold."""
+        if self._index is None:
+            self._index = self._loaded()
+        return self._index
+
+    def _loaded(self) -> Index:
+        if self.verify:
+            return empty()
         try:
-            return read_patiently(path, verified_header)
+            return Index.load(self.folder)
+        except Stale:
+            return empty()
+
+    def _load_again(self) -> None:
+        """The numbers of the index are gone or damaged: another process has replaced it, or it is made anew."""
+        found = self._loaded()
+        self._follow_index(empty() if found.digest == self.index.digest else found)
+
+    def _follow_index(self, index: Index) -> None:
+        """Go on with another index; what was looked up in the one before is forgotten."""
+        self._index = index
+        self._abouts.clear()
+        self._files.clear()
+
+    def refresh(self) -> None:
+        """Index the chunk files that appeared since the last look, and forget those that are gone or changed."""
+        for _ in range(_TRIES):
+            there = listed(self.chunks)
+            try:
+                if self._follow(there):
+                    break
+            except Stale:
+                self._load_again()
+        self._save_index()
+
+    def _follow(self, there: Mapping[str, Stamp]) -> bool:
+        """Bring the index to these files; whether none of them vanished meanwhile."""
+        known = dict(zip(self.index.names, self.index.stamps, strict=True))
+        kept = {name for name, stamp in known.items() if there.get(name) == stamp} - self.damaged.keys()
+        replaced = {old for i, name in enumerate(self.index.names) if name in kept for old in self.index.replaces[i]}
+        left_out = {*kept, *replaced, *self.damaged, *self.foreign}
+        fresh = [name for name in there if name not in left_out]
+        if len(kept) == len(known) and not fresh and not kept & replaced:
+            return True
+        if len(fresh) >= SLOW:
+            progress.choose("auto").note(f"indexing {len(fresh):,} chunk files of {self.folder}")
+        vanished = False
+
+        def chunks() -> Iterator[tuple[str, ChunkFile]]:
+            nonlocal vanished
+            for name in fresh:
+                chunk = self._verified(self.chunks / name)
+                vanished = vanished or (chunk is None and name not in self.damaged and name not in self.foreign)
+                if chunk is not None:
+                    yield name, chunk
+
+        index = self.index.keeping(kept - replaced)
+        if fresh:
+            index = index.adding(chunks())
+            replaced = {old for names in index.replaces for old in names}
+            index = index.keeping(set(index.names) - replaced)
+        self._follow_index(index)
+        sizes = [there[name].size for name in fresh]
+        self._unsaved = self._unsaved[0] + len(fresh) + len(known) - len(kept), self._unsaved[1] + sum(sizes)
+        return not vanished
+
+    def _save_index(self) -> None:
+        """Write the index where many chunks, or a share of all, are not in the one on disk."""
+        files, size = self._unsaved
+        if (files < MANY and size < LARGE) or files * 16 < len(self.index.names):
+            return
+        try:
+            self.index.save(self.folder)
+            self._unsaved = 0, 0
+        except OSError:  # a folder that cannot be written is read without one
+            return
+
+    def _verified(self, path: Path) -> ChunkFile | None:
+        try:
+            return read_patiently(path, read_chunk)
         except FileNotFoundError:
             return None
         except Mismatch as problem:
@@ -284,43 +272,38 @@ class Store:
             stacklevel=5,
         )
 
-    def _index(self, path: Path, header: dict[str, Any]) -> None:
-        for g, group in enumerate(header["groups"]):
-            model, seed = group["model"], group["seed"]
-            for row, sample in enumerate(group["samples"]):
-                key = (model, sample["digest"])
-                if sample.get("problem"):
-                    self.problems.setdefault(key, []).append(sample)
-                    continue
-                self.samples.setdefault(key, sample)
-                self.groups.setdefault(key, []).append((path, g, row))
-            for method, cost in group["costs"].items():
-                spent = self.costs.setdefault((model, seed, method), {})
-                spent.update((map_row(sample), cost) for sample in group["samples"])
-            for i, record in enumerate(group["maps"]):
-                column = self.maps.setdefault((model, seed, record["method"]), {})
-                for row, sample in enumerate(group["samples"]):
-                    if not record["status"].get(str(row), OK).startswith("failed"):
-                        column.setdefault(map_row(sample), At(path, g, i, row))
-            for i, record in enumerate(group["scores"]):
-                scored = self.scores.setdefault((model, seed, record["method"], record["metric"]), {})
-                for row, sample in enumerate(group["samples"]):
-                    earlier = scored.get(score_row(sample))
-                    if earlier is None or self.status(earlier).startswith("failed"):
-                        scored[score_row(sample)] = At(path, g, i, row)
+    def chunk(self, name: str) -> ChunkFile:
+        """A chunk, read in one go, verified and closed; the last ones are kept, as far as they are small."""
+        found = self._files.pop(name, None)
+        if found is None:
+            found = self._verified(self.chunks / name)
+            if found is None:
+                raise _Gone(name)
+        self._files[name] = found
+        while len(self._files) > 1 and sum(len(chunk.data) for chunk in self._files.values()) > _HELD:
+            self._files.popitem(last=False)
+        return found
 
-    def problem(self, model: str, digest: str, context: str, target: str | int) -> str | None:
-        """Why a sample could not be used with this label, reference and target; None if no run says so."""
-        for record in self.problems.get((model, digest), ()):
-            if record["context"] == context and record.get("asked", target) == target:
-                problem: str = record["problem"]
-                return problem
-        return None
+    @property
+    def headers(self) -> dict[str, dict[str, Any]]:
+        """What every chunk says it holds, read from the files one after the other."""
+        return {name: self.chunk(name).header for name in self.index.names}
 
-    def status(self, at: At) -> str:
-        record = self.headers[at.file]["groups"][at.group]["scores"][at.item]
-        status: str = record["status"].get(str(at.row), OK)
-        return status
+    def steadily(self, read: Callable[[], T]) -> T:
+        """What `read` makes of the chunks; again after a look at the folder where one has gone meanwhile.
+
+        Raises:
+            StorageError: chunks keep going.
+        """
+        for _ in range(_TRIES):
+            try:
+                return read()
+            except (_Gone, Stale) as problem:
+                gone = str(problem)
+                if isinstance(problem, Stale):
+                    self._load_again()
+                self.refresh()
+        raise StorageError(f"{self.chunks / gone} was moved or changed while it was read; try again")
 
     def commit(self, groups: list[SampleGroup]) -> Path:
         """Write a chunk; writing the same one twice is harmless."""
@@ -363,61 +346,159 @@ class Store:
         known: dict[str, dict[str, Any]] | None = self.read(NUMERICS)
         if known is not None:
             return known
-        groups = [group for header in self.headers.values() for group in header["groups"] if group["numerics"]]
-        groups.sort(key=lambda group: not group["numerics"].get("halved"))  # those that memory allowed count
-        found = {g["model"]: {k: v for k, v in g["numerics"].items() if k != "halved"} for g in groups}
+        columns, texts = self.index.columns, self.index.texts.all
+        pairs = [(texts[m], json.loads(texts[n])) for m, n in zip(columns.model, columns.numerics, strict=True) if n]
+        pairs.sort(key=lambda pair: not pair[1].get("halved"))  # those that memory allowed count
+        found = {model: {k: v for k, v in numerics.items() if k != "halved"} for model, numerics in pairs}
         try:
             checked(NUMERICS, found, sealed=True)
         except DamagedRecord:
             return {}
         return found
 
-    def tensor(self, file: Path, name: str) -> Tensor:
-        """One tensor of a chunk."""
+    # -- one sample --------------------------------------------------------------------------------------------
 
-        def read(file: Path) -> Tensor:
-            with safe_open(file, framework="pt") as f:
-                value: Tensor = f.get_tensor(name)
-            return value
-
-        try:
-            return read_patiently(file, read)
-        except (FileNotFoundError, SafetensorError) as problem:
-            raise StorageError(f"{file} was moved or changed while it was read ({problem}); try again") from problem
-
-    def record(self, at: At, kind: str) -> dict[str, Any]:
-        """The header record of a stored map or score."""
-        found: dict[str, Any] = self.headers[at.file]["groups"][at.group][kind][at.item]
+    def about(self, model: str, digest: str) -> About:
+        """What is stored about a sample under a model."""
+        found = self._abouts.get((model, digest))
+        if found is None:
+            if len(self._abouts) >= _KNOWN:
+                self._abouts.clear()
+            found = self._abouts[model, digest] = self._find(model, digest)
         return found
 
-    def groups_about(self, model: str, digests: Iterable[str]) -> set[tuple[Path, int]]:
-        """Where something is stored about the given samples: files, and groups in them."""
-        return {(path, g) for d in digests for path, g, _ in self.groups.get((model, d), ())}
+    def _find(self, model: str, digest: str) -> About:
+        index, found = self.index, About()
+        columns, texts = index.columns, index.texts.all
+        for place, record in index.places(model, digest):
+            group, row = place
+            if record.get("problem"):
+                found.problems.append(record)
+            else:
+                found.record = found.record or record
+                found.places.append(place)
+            seed = texts[columns.seed[group]]
+            key, scored = map_row(record), score_row(record)
+            items = _items(index, "costs", group)
+            found.made.update((seed, texts[method], key) for method in columns.cost_method[items])
+            statuses = _statuses_of(index, "maps", items := _items(index, "maps", group), row)
+            for item in range(items.start, items.stop):
+                if not statuses.get(item, OK).startswith("failed"):
+                    found.maps.setdefault((seed, texts[columns.map_method[item]], key), (item, place))
+            statuses = _statuses_of(index, "scores", items := _items(index, "scores", group), row)
+            pairs = zip(columns.score_method[items].tolist(), columns.score_metric[items].tolist(), strict=True)
+            for item, (method, metric) in enumerate(pairs, items.start):
+                cell = seed, texts[method], texts[metric], scored
+                if found.scores.get(cell, "failed").startswith("failed"):
+                    found.scores[cell] = statuses.get(item, OK)
+        return found
+
+    def sample(self, model: str, digest: str) -> dict[str, Any] | None:
+        """A sample's record under a model, if it was used."""
+        return self.about(model, digest).record
+
+    def problem(self, model: str, digest: str, context: str, target: str | int) -> str | None:
+        """Why a sample could not be used with this label, reference and target; None if no run says so."""
+        for record in self.about(model, digest).problems:
+            if record["context"] == context and record.get("asked", target) == target:
+                problem: str = record["problem"]
+                return problem
+        return None
+
+    def status(self, model: str, seed: int, method: str, metric: str, record: Mapping[str, Any]) -> str | None:
+        """The status of a stored score; None if there is none."""
+        return self.about(model, record["digest"]).scores.get((str(seed), method, metric, score_row(record)))
+
+    def has_map(self, model: str, seed: int, method: str, record: Mapping[str, Any]) -> bool:
+        """Whether a map is stored."""
+        return (str(seed), method, map_row(record)) in self.about(model, record["digest"]).maps
+
+    def made_map(self, model: str, seed: int, method: str, record: Mapping[str, Any]) -> bool:
+        """Whether a map was made, stored or not."""
+        return (str(seed), method, map_row(record)) in self.about(model, record["digest"]).made
+
+    def map(self, model: str, seed: int, method: str, record: Mapping[str, Any]) -> StoredMap | None:
+        """A stored map, if it did not fail."""
+
+        def read() -> StoredMap | None:
+            place = self.about(model, record["digest"]).maps.get((str(seed), method, map_row(record)))
+            if place is None:
+                return None
+            index, (item, (group, row)) = self.index, place
+            texts = index.texts.all
+            chunk = self.chunk(index.names[index.columns.file[group]])
+            values = chunk.tensor(texts[index.columns.map_tensor[item]])[row].clone()
+            status = _statuses_of(index, "maps", slice(item, item + 1), row).get(item, OK)
+            return StoredMap(values, json.loads(texts[index.columns.map_facts[item]]), status)
+
+        return self.steadily(read)
+
+    def chunks_about(self, model: str, digests: Sequence[str]) -> dict[str, bytes]:
+        """The chunk files, name and bytes, that hold something about the given samples."""
+
+        def read() -> dict[str, bytes]:
+            groups = {place.group for d in digests for place in self.about(model, d).places}
+            names = {self.index.names[self.index.columns.file[group]] for group in groups}
+            return {name: self.chunk(name).data for name in sorted(names)}
+
+        return self.steadily(read)
 
     def answers(self, model: str, digests: list[str]) -> dict[bytes, Any]:
         """Every stored answer about the given samples."""
-        wanted = self.groups_about(model, digests)
-        found: dict[bytes, Any] = {}
-        for path, g in sorted(wanted):
-            if self.headers[path]["groups"][g]["answers"]:
-                keys = self.tensor(path, f"{g}/answers/keys").numpy()
-                rows = self.tensor(path, f"{g}/answers/rows").numpy()
-                found.update((k.tobytes(), r) for k, r in zip(keys, rows, strict=True))
-        return found
+
+        def read() -> dict[bytes, Any]:
+            columns = self.index.columns
+            places = sorted({place for d in digests for place in self.about(model, d).places})
+            found: dict[bytes, Any] = {}
+            seen: set[tuple[int, int]] = set()
+            for group, row in places:
+                if not columns.answers[group]:
+                    continue
+                chunk = self.chunk(self.index.names[columns.file[group]])
+                for block, keys, rows in chunk.answers(int(columns.number[group]), row):
+                    if (group, block) not in seen:
+                        seen.add((group, block))
+                        found.update((k.tobytes(), r) for k, r in zip(keys, rows, strict=True))
+            return found
+
+        return self.steadily(read)
 
     def clean_logits(self, model: str, digest: str) -> Tensor | None:
         """The stored logits of a clean sample."""
-        for path, g, row in self.groups.get((model, digest), ()):
-            if self.headers[path]["groups"][g]["logits"]:
-                return self.tensor(path, f"{g}/logits")[row]
-        return None
 
-    def displays(self) -> Iterator[tuple[Path, int, int, dict[str, Any]]]:
-        """Every stored picture or text, with where it is."""
-        for path, header in self.headers.items():
-            for g, group in enumerate(header["groups"]):
-                for i, display in enumerate(group["displays"]):
-                    yield path, g, i, {**display, "model": group["model"]}
+        def read() -> Tensor | None:
+            index = self.index
+            for group, row in self.about(model, digest).places:
+                if index.columns.logits[group]:
+                    chunk = self.chunk(index.names[index.columns.file[group]])
+                    return chunk.tensor(index.texts.all[index.columns.logits[group]])[row].clone()
+            return None
+
+        return self.steadily(read)
+
+    # -- many samples ------------------------------------------------------------------------------------------
+
+    def displays(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every stored picture or text, with the file that it is in."""
+        index = self.index
+        columns, texts = index.columns, index.texts.all
+        for group in columns.displays.nonzero()[0]:
+            for number in columns.display[_items(index, "displays", int(group))]:
+                display = {**json.loads(texts[number]), "model": texts[columns.model[group]]}
+                yield index.names[columns.file[group]], display
+
+
+def _items(index: Index, kind: str, group: int) -> slice:
+    """A group's scores, maps, costs or displays among all."""
+    starts = index.starts[kind]
+    return slice(int(starts[group]), int(starts[group + 1]))
+
+
+def _statuses_of(index: Index, kind: str, items: slice, row: int) -> dict[int, str]:
+    """The statuses of a row that are not ok, by item."""
+    item, rows, text = (getattr(index.columns, name) for name in SPARSE[kind])
+    some = slice(*np.searchsorted(item, (items.start, items.stop)))
+    return {int(item[i]): index.texts.all[text[i]] for i in np.flatnonzero(rows[some] == row) + some.start}
 
 
 def files_in(folder: Path, suffix: str) -> list[Path]:
@@ -429,61 +510,29 @@ def files_in(folder: Path, suffix: str) -> list[Path]:
     return [folder / name for name in sorted(names) if name.endswith(suffix) and not name.startswith(".")]
 
 
-def verified_header(path: Path) -> dict[str, Any]:
-    """What a chunk says it holds.
+def listed(folder: Path) -> dict[str, Stamp]:
+    """The chunk files of a folder by name, sorted, with size and time.
 
-    Raises:
-        Mismatch: its bytes do not match its name.
-        ValueError: they do, and it is no chunk all the same.
-        HeatcheckError: it is one of another format.
+    A folder that changes while it is listed can hide a file and the one that replaces it, so it is listed again.
     """
-    if sha256_of(path) != path.stem:
-        raise Mismatch("its bytes do not match its name")
-    with path.open("rb") as f:
-        size = int.from_bytes(f.read(8), "little")
-        head = f.read(size)
-    try:
-        tensors = json.loads(head)
-        header: dict[str, Any] = json.loads(tensors.pop("__metadata__")["heatcheck"])
-        form = header["format"]
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError("it is no chunk of a run: it does not say what it holds") from problem
-    if form != FORMAT:
-        raise HeatcheckError(
-            f"{path} has store format {form}, this version reads {FORMAT}; read it with its own version"
-        )
-    try:
-        check_header(header, {name: tensor["shape"] for name, tensor in tensors.items()})
-    except ValueError as problem:
-        raise ValueError(f"it is no chunk of a run: {first_problem(problem)}") from problem
-    return header
+    for _ in range(_TRIES):
+        try:
+            before = folder.stat().st_mtime_ns
+            found = read_patiently(folder, _listed)
+            if folder.stat().st_mtime_ns == before:
+                break
+        except FileNotFoundError:
+            return {}
+        time.sleep(0.01)
+    return found
 
 
-def check_header(header: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> None:
-    """Refuse a header that lacks something, or names tensors that are not there or do not fit.
-
-    Raises:
-        ValueError: with what is wrong first.
-    """
-    ChunkHeader.model_validate(header)
-    for g, group in enumerate(header["groups"]):
-        columns = [group["logits"], *(column["tensor"] for column in (*group["maps"], *group["scores"]))]
-        columns += [column["curve"] for column in group["scores"]]
-        others = [display["tensor"] for display in group["displays"]]
-        others += [f"{g}/answers/keys", f"{g}/answers/rows"] if group["answers"] else []
-        rows = len(group["samples"])
-        for name in filter(None, (*columns, *others)):
-            if name not in shapes:
-                raise ValueError(f"it has no tensor {name}")
-            if name in columns and list(shapes[name][:1]) != [rows]:
-                raise ValueError(f"{name} does not have a row for each of {rows} samples")
-
-
-def map_row(sample: Mapping[str, Any]) -> str:
-    """The row key of a sample's maps."""
-    return f"{sample['digest']}:{sample['target']}"
-
-
-def score_row(sample: Mapping[str, Any]) -> str:
-    """The row key of a sample's scores: its maps', and what metrics compare with."""
-    return f"{sample['digest']}:{sample['target']}:{sample['context']}"
+def _listed(folder: Path) -> dict[str, Stamp]:
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".safetensors") and not entry.name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    about = entry.stat()
+                    found[entry.name] = Stamp(about.st_size, about.st_mtime_ns)
+    return dict(sorted(found.items()))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,8 +30,9 @@ from heatcheck.run.isolation import (
     no_maps,
 )
 from heatcheck.run.pace import PORTION, Pace, now
+from heatcheck.run.packing import MapColumn, SampleGroup, map_row, score_row
 from heatcheck.run.resources import Resources
-from heatcheck.run.store import MapColumn, SampleGroup, Store, map_row, score_row
+from heatcheck.run.store import Store
 from heatcheck.run.watch import Watch
 from heatcheck.run.work import Cell, FailedCell, Work
 
@@ -156,7 +158,7 @@ class Session:
 
 def done(store: Store, sample: Sample, grid: ModelGrid) -> bool:
     """Whether every cell of a sample is stored already; failed ones are not, so that they are tried again."""
-    known = store.samples.get((grid.model.identity, sample.digest))
+    known = store.sample(grid.model.identity, sample.digest)
     if known is not None:
         row = record_for(sample, known, grid)
         if row["target"] is not None and not any(lacks_cell(store, grid, m, row) for m in grid.methods):
@@ -167,19 +169,59 @@ def done(store: Store, sample: Sample, grid: ModelGrid) -> bool:
 
 def tried(store: Store, sample: Sample, grid: ModelGrid) -> bool:
     """Whether every cell of a sample has been computed, or could not be."""
-    known = store.samples.get((grid.model.identity, sample.digest))
+    known = store.sample(grid.model.identity, sample.digest)
     if known is not None:
         row = record_for(sample, known, grid)
-        made = (store.costs.get((grid.model.identity, grid.seed, m.digest), {}) for m in grid.methods)
+        made = (store.made_map(grid.model.identity, grid.seed, m.digest, row) for m in grid.methods)
         scores = (score_status(store, grid, m, k, row) for m in grid.methods for k in grid.metrics)
-        if all(map_row(row) in costs for costs in made) and all(status is not None for status in scores):
+        if all(made) and all(status is not None for status in scores):
             return True
     return store.problem(grid.model.identity, sample.digest, context_of(sample), grid.target) is not None
 
 
+def lacking(store: Store, samples: Sequence[Sample], grid: ModelGrid) -> list[Sample]:
+    """The samples of which some cell is not stored; the same as asking `done` for each, for all of them at once."""
+    able = [sample for sample in samples if not sample.problem]
+    rows = records_for(store, able, grid)
+    whole = complete(store, grid, rows)
+    return [s for s, there in zip(able, whole, strict=True) if not there and not done(store, s, grid)]
+
+
+def records_for(store: Store, samples: Sequence[Sample], grid: ModelGrid) -> list[dict[str, Any] | None]:
+    """The stored record of each sample under its label and the grid's target, if there is one."""
+    known = store.index.samples_of(grid.model.identity)
+    return [record_for(s, known[s.digest], grid) if s.digest in known else None for s in samples]
+
+
+def complete(store: Store, grid: ModelGrid, rows: Sequence[Mapping[str, Any] | None]) -> np.ndarray:
+    """For which samples every map and score is stored, and none failed."""
+    there = np.array([row is not None and row["target"] is not None for row in rows], dtype=bool)
+    there &= stored_scores(store, grid, rows) == len(grid.methods) * len(grid.metrics)
+    kept = np.array([row is not None and grid.keeps_maps(row["digest"]) for row in rows], dtype=bool)
+    for kind, mine in (("maps", kept), ("costs", ~kept)):
+        if (there & mine).any():
+            there &= ~mine | (count_stored(store, grid, rows, kind) == len(grid.methods))
+    return there
+
+
+def stored_scores(store: Store, grid: ModelGrid, rows: Sequence[Mapping[str, Any] | None]) -> np.ndarray:
+    """How many scores of each sample are stored and not computed again."""
+    return count_stored(store, grid, rows, "scores")
+
+
+def count_stored(store: Store, grid: ModelGrid, rows: Sequence[Mapping[str, Any] | None], kind: str) -> np.ndarray:
+    """How many cells of a kind each sample has that did not fail."""
+    key_of = score_row if kind == "scores" else map_row
+    keys = [key_of(row) if row is not None else None for row in rows]
+    places = {key: i for i, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
+    methods, metrics = [m.digest for m in grid.methods], [m.digest for m in grid.metrics]
+    counts = store.index.count(kind, grid.model.identity, grid.seed, list(places), methods, metrics)
+    return np.array([0 if key is None else counts[places[key]] for key in keys], dtype=np.int64)
+
+
 def failed_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
     """How many cells of a sample have failed in an earlier run, and in no later one succeeded."""
-    known = store.samples.get((grid.model.identity, sample.digest))
+    known = store.sample(grid.model.identity, sample.digest)
     if known is not None:
         row = record_for(sample, known, grid)
         stored = [score_status(store, grid, m, k, row) for m in grid.methods for k in grid.metrics]
@@ -189,29 +231,17 @@ def failed_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
     return len(grid.methods) * len(grid.metrics) if problem is not None and problem.startswith("failed") else 0
 
 
-def stored_cells(store: Store, sample: Sample, grid: ModelGrid) -> int:
-    """How many scores of a sample are stored and not computed again."""
-    known = store.samples.get((grid.model.identity, sample.digest))
-    if known is None:
-        return 0
-    row = record_for(sample, known, grid)
-    found = [score_status(store, grid, m, k, row) for m in grid.methods for k in grid.metrics]
-    return sum(status is not None and not status.startswith("failed") for status in found)
-
-
 def lacks_map(store: Store, grid: ModelGrid, method: Labelled, row: Mapping[str, Any]) -> bool:
     """Whether a map is not stored; where maps are not kept, whether it was never made."""
-    known = store.maps if grid.keeps_maps(row["digest"]) else store.costs
-    return map_row(row) not in known.get((grid.model.identity, grid.seed, method.digest), {})
+    there = store.has_map if grid.keeps_maps(row["digest"]) else store.made_map
+    return not there(grid.model.identity, grid.seed, method.digest, row)
 
 
 def score_status(
     store: Store, grid: ModelGrid, method: Labelled, metric: Labelled, row: Mapping[str, Any]
 ) -> str | None:
     """The status of a stored score; None if there is none."""
-    known = store.scores.get((grid.model.identity, grid.seed, method.digest, metric.digest), {})
-    at = known.get(score_row(row))
-    return None if at is None else store.status(at)
+    return store.status(grid.model.identity, grid.seed, method.digest, metric.digest, row)
 
 
 def lacks_score(store: Store, grid: ModelGrid, method: Labelled, metric: Labelled, row: Mapping[str, Any]) -> bool:
@@ -290,7 +320,7 @@ def run_group(session: Session, members: list[Member]) -> None:
         if m.sample.digest in grid.gallery
     ]
     keeps_maps = grid.keeps_maps(records[0]["digest"])
-    known = store is not None and all((identity, d["digest"]) in store.samples for d in records)
+    known = store is not None and all(store.sample(identity, d["digest"]) for d in records)
     finished = Finished(identity, grid.seed, records, logits, probe, displays, keeps_maps, saved, known)
     chunk.open(finished)
     GroupTask(session, probe, batch, records, finished).run()
@@ -331,17 +361,13 @@ def stored_map(
     """A method's maps for all samples, if every one of them is stored."""
     if store is None:
         return None
-    known = store.maps.get((model, seed, method.digest), {})
-    places = [known.get(map_row(r)) for r in records]
-    if not places or any(p is None for p in places):
+    found = [one for r in records if (one := store.map(model, seed, method.digest, r)) is not None]
+    if not found or len(found) < len(records):
         return None
-    found = [p for p in places if p is not None]
-    record = store.record(found[0], "maps")
-    values = torch.stack([store.tensor(p.file, store.record(p, "maps")["tensor"])[p.row] for p in found])
-    status = [store.record(p, "maps")["status"].get(str(p.row), OK) for p in found]
-    facts = {k: record[k] for k in ("signed", "output", "interpolation")}
+    facts = {k: found[0].facts[k] for k in ("signed", "output", "interpolation")}
+    values, status = torch.stack([one.values for one in found]), tuple(one.status for one in found)
     target = torch.tensor([r["target"] for r in records])
-    return MapColumn(method.digest, Attribution(values, target, method.label, status=tuple(status), **facts))
+    return MapColumn(method.digest, Attribution(values, target, method.label, status=status, **facts))
 
 
 def explain(
@@ -463,12 +489,8 @@ class GroupTask:
     def file_map(self, method: Labelled, row: int, found: Attribution, cost: Cost) -> None:
         """File a map; one that has failed before, and fails again, is known."""
         failed = found.status[0].startswith("failed")
-        key = (self.session.grid.model.identity, self.session.grid.seed, method.digest)
-        if (
-            not failed
-            or not self.session.store
-            or map_row(self.records[row]) not in self.session.store.costs.get(key, {})
-        ):
+        store, grid = self.session.store, self.session.grid
+        if not (failed and store and store.made_map(grid.model.identity, grid.seed, method.digest, self.records[row])):
             self.finished.add_map(method.digest, row, found, cost)
         self.tell(Cell(self.records[row]["digest"], method.digest), found.status[0])
 

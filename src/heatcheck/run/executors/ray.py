@@ -220,8 +220,7 @@ class Ray(Crew):
 
     def _known_about(self, work: Work) -> dict[str, bytes]:
         """Chunks of the run that hold something about a work's samples."""
-        places = self.store.groups_about(work.identity, [ref.digest for ref in work.samples])
-        return {path.name: path.read_bytes() for path in {path for path, _ in places}}
+        return self.store.chunks_about(work.identity, [ref.digest for ref in work.samples])
 
 
 def nameless(work: Work, resources: Resources) -> set[str]:

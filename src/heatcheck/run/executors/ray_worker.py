@@ -20,8 +20,9 @@ from heatcheck.probe.tuning import tune_allocator
 from heatcheck.run.executors.crew import Message
 from heatcheck.run.executors.worker import LOST
 from heatcheck.run.isolation import first_line
+from heatcheck.run.packing import SampleGroup, pack
 from heatcheck.run.resources import Resources
-from heatcheck.run.store import SampleGroup, Store, pack
+from heatcheck.run.store import Store
 from heatcheck.run.task import run_work
 from heatcheck.run.watch import Watch
 from heatcheck.run.work import Cell, FailedCell, Work
