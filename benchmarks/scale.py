@@ -5,7 +5,8 @@
     python benchmarks/scale.py 50000 --only "open;scores" --keep /tmp/big
 
 A run with made-up numbers, without maps, is written through the store, chunk by chunk, as workers write it. Then each step is
-measured in a process of its own: wall-clock seconds, which include no imports, and the peak of its resident memory.
+measured in a process of its own: seconds of the clock and of its processors, which include no imports, and the peak of its
+resident memory.
 """
 
 import argparse
@@ -276,7 +277,12 @@ def measured(step: str, folder: Path, given: Any) -> dict[str, float]:
     line = [sys.executable, __file__, "--step", step, "--keep", str(folder), *shape]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"seconds": float("nan"), "peak": float("nan"), "problem": done.stderr.strip().splitlines()[-1]}
+        return {
+            "seconds": float("nan"),
+            "cpu": float("nan"),
+            "peak": float("nan"),
+            "problem": done.stderr.strip().splitlines()[-1],
+        }
     told: dict[str, float] = {}
     for text in done.stdout.splitlines():
         told = {**json.loads(text), **told} if text.startswith("{") else told
@@ -289,13 +295,11 @@ def one(step: str, folder: Path, given: Any) -> None:
 
     import heatcheck.stats  # noqa: F401
 
-    start = time.perf_counter()
-    if step == "build":
-        build(folder, given.sizes[0], given.methods, given.metrics)
-    else:
-        STEPS_OF[step](folder, given)
+    start, processor = time.perf_counter(), time.process_time()
+    STEPS_OF[step](folder, given)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"seconds": time.perf_counter() - start, "peak": peak}))
+    took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - processor, "peak": peak}
+    print(json.dumps(took))
 
 
 def disk(folder: Path) -> tuple[int, int]:
@@ -320,16 +324,20 @@ def main() -> None:
         return
     steps = given.only.split(";") if given.only else list(STEPS_OF)
     table = Table(title=f"{given.methods} methods × {given.metrics} metrics, without maps")
-    for column in ("samples", "step", "seconds", "peak MB", "µs per cell", "bar"):
+    for column in ("samples", "step", "seconds", "of processors", "peak MB", "µs per cell", "bar"):
         table.add_column(column, justify="left" if column == "step" else "right")
     for n in given.sizes:
         folder = given.keep / str(n) if given.keep else Path(tempfile.mkdtemp(prefix="heatcheck-scale-"))
         cells = n * given.methods * given.metrics
         for step in ([] if (folder / "run.json").exists() else ["build"]) + steps:
             if step == "build":
-                start = time.perf_counter()
+                start, processor = time.perf_counter(), time.process_time()
                 build(folder, n, given.methods, given.metrics)
-                told = {"seconds": time.perf_counter() - start, "peak": float("nan")}
+                told = {
+                    "seconds": time.perf_counter() - start,
+                    "cpu": time.process_time() - processor,
+                    "peak": float("nan"),
+                }
             else:
                 told = measured(step.strip(), folder, given)
             size, files = disk(folder)
@@ -340,7 +348,15 @@ def main() -> None:
                 bar = BARS.get(step.strip())
                 took, each = told["seconds"], 1e6 * told["seconds"] / cells
                 words = told.get("problem", f"{took:,.1f}")
-                table.add_row(f"{n:,}", step, words, f"{told['peak'] / 1e6:,.0f}", f"{each:.2f}", f"{bar or '–'}")
+                table.add_row(
+                    f"{n:,}",
+                    step,
+                    words,
+                    f"{told['cpu']:,.1f}",
+                    f"{told['peak'] / 1e6:,.0f}",
+                    f"{each:.2f}",
+                    f"{bar or '–'}",
+                )
                 print(f"{n:,} {step}: {words} s, {size / cells:.1f} bytes per cell, {files:,} files", file=sys.stderr)
         if not given.keep:
             shutil.rmtree(folder)

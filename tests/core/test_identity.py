@@ -24,7 +24,7 @@ MUTANTS = (
         "test_label_and_reference_are_what_a_score_is_compared_with",
     ),
     (
-        "run/store.py",
+        "run/packing.py",
         "return f\"{sample['digest']}:{sample['target']}\"",
         "return f\"{sample['digest']}\"",
         "test_a_maps_row_is_its_sample_and_target",
