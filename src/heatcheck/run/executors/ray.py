@@ -120,7 +120,7 @@ class Ray(Crew):
             self._listen(left)
             if not self._reaches and time.monotonic() - self._begun > WAITING:
                 self._say(
-                    f"no worker has started yet; the cluster has no room for {self._cpus} CPUs and {self._gpus:g} GPUs"
+                    f"no worker has started yet: the cluster is slow, or has no room for {self._cpus} CPUs and {self._gpus:g} GPUs"
                 )
         return self._mail.popleft()
 
