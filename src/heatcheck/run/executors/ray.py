@@ -100,6 +100,7 @@ class Ray(Crew):
         parcels: dict[str, Any] = {}
         if "samples" in lacks:
             parcels["samples"] = samples_parcel(self.resources, work)
+            work = replace(work, following=())  # those that come next come with their work
         if "model" in lacks:
             parcels["model"] = self._once(f"model {work.model}", lambda: model_parcel(self.resources, work))
         if "components" in lacks:

@@ -19,7 +19,7 @@ from heatcheck.probe.numerics import DeviceLostError, is_device_lost
 from heatcheck.probe.tuning import tune_allocator
 from heatcheck.run.executors.crew import Message
 from heatcheck.run.executors.worker import LOST
-from heatcheck.run.isolation import first_line
+from heatcheck.run.isolation import end_if_lost, first_line
 from heatcheck.run.packing import SampleGroup, pack
 from heatcheck.run.resources import Resources
 from heatcheck.run.store import Store
@@ -170,10 +170,11 @@ class RayWorker:
             try:
                 load(work)
             except Exception as problem:
+                end_if_lost(problem)
                 if kind in parcels:
                     raise
                 return {"lacks": kind, "why": first_line(problem)}
-        store = self._open(parcels.get("chunks", {}))
+        store = self._open(work, parcels.get("chunks", {}))
         return {"spent": asdict(run_work(work, resources, store, self._watch(work)))}
 
     def _unpack(self, work: Work, parcels: dict[str, Any]) -> None:
@@ -191,12 +192,14 @@ class RayWorker:
         if "model" in parcels and work.model not in self._resources.models:
             self._resources.hold(work, cloudpickle.loads(get(parcels["model"])))
 
-    def _open(self, chunks: Mapping[str, bytes]) -> Store:
+    def _open(self, work: Work, chunks: Mapping[str, bytes]) -> Store:
         if self._store is None:
             if self._reaches:
                 self._store = Store.open(self._out)
             else:
                 self._store = Returning(Path(self._scratch.name), self._outbox.put)
+        elif work.resumed:
+            self._store.refresh()
         if isinstance(self._store, Returning):
             self._store.learn(chunks)
         return self._store
