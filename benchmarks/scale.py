@@ -181,13 +181,19 @@ def open_(folder: Path, _: Any) -> None:
     RunReader.open(folder)
 
 
-def resume(folder: Path, given: Any) -> None:
+def resume(folder: Path, _: Any) -> None:
     """Opening it and finding out that nothing is missing."""
-    methods, metrics = components(given.methods, given.metrics)
-    data = samples(json.loads((folder / "run.json").read_bytes())["data"]["n"])
+    record = json.loads((folder / "run.json").read_bytes())
+    data, filed = samples(record["data"]["n"]), record["models"][0]
+    methods, metrics = ([Labelled(e["label"], None, e["digest"]) for e in filed[k]] for k in ("methods", "metrics"))
     model = SimpleNamespace(identity=MODEL)
     grid = SimpleNamespace(
-        model=model, methods=methods, metrics=metrics, target="predicted", seed=0, keeps_maps=lambda _: False
+        model=model,
+        methods=list(methods),
+        metrics=list(metrics),
+        target="predicted",
+        seed=0,
+        keeps_maps=lambda _: False,
     )
     start = time.perf_counter()
     store = Store.open(folder, create=True)
