@@ -6,7 +6,7 @@ export TOKENIZERS_PARALLELISM := false
 # Two single-threaded processes use two cores better than one process with two threads.
 export OMP_NUM_THREADS := 1
 
-.PHONY: run test test-slow test-all mutants check bench docs clean
+.PHONY: run test test-slow test-all faults mutants check bench docs clean
 
 # pip is silent but for its errors; each step says in a line what it does. A registry far away takes longer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt
@@ -37,6 +37,9 @@ test-slow: .venv/.dev  ## the tests marked slow: real models, kills, minutes
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests
 
 test-all: test test-slow
+
+faults: .venv/.dev  ## kill, damage and starve a toy run hundreds of times; writes the table in docs/reliability.md (half an hour)
+	$(BIN)/python -m tests.faults.campaign --write
 
 mutants: .venv/.dev  ## break every formula once: each must fail the test that it names
 	HEATCHECK_MUTANTS=all $(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests/test_mutants.py

@@ -18,6 +18,12 @@ from heatcheck.training.defaults import load_model
 MUTANTS = (
     (
         "run/behaviour.py",
+        "if is_out_of_memory(problem):",
+        "if False:",
+        "test_a_model_that_has_memory_for_one_input_alone_is_not_refused",
+    ),
+    (
+        "run/behaviour.py",
         "elif not _same(alone[0], beside[0]):",
         "elif not _same(alone[0], beside[1]):",
         "test_a_healthy_model_passes",
