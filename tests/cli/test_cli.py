@@ -70,11 +70,9 @@ def refuses(model, x, target, *, number: int = 0):
 
 @hc.method("cli_waits")
 def waits(model, x, target):
-    """Once a chunk is saved: stops this process, or waits until somebody else does."""
+    """Once a chunk is saved: waits until somebody stops this process."""
     saved = list(Path(os.environ.get("CLI_RUN", "absent")).glob("chunks/*.safetensors"))
-    if saved and "CLI_SIGNAL" in os.environ:
-        os.kill(os.getpid(), int(os.environ["CLI_SIGNAL"]))
-    elif saved and "CLI_READY" in os.environ:
+    if saved and "CLI_READY" in os.environ:
         Path(os.environ["CLI_READY"]).touch()
         time.sleep(100)
     return x
@@ -455,14 +453,11 @@ def test_interrupted_says_what_is_saved_and_the_same_command_goes_on(
     assert len(list(out.glob("chunks/*.safetensors"))) > saved
 
 
-def test_a_termination_signal_is_handled_during_the_run_only(
-    at_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setenv("CLI_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("CLI_SIGNAL", str(int(signal.SIGTERM)))
-    assert heatcheck(*waiting(tmp_path / "run")).exit_code == 130
-    assert signal.getsignal(signal.SIGTERM) is before
+def test_a_termination_signal_before_the_run_is_an_interrupt_too(at_home: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "ends.py"
+    plugin.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n", encoding="utf-8")
+    line = command("list", "methods", "--plugin", plugin)
+    assert subprocess.run(line, capture_output=True, env=environment(), timeout=120).returncode == 130
 
 
 # -- errors -----------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from heatcheck.run.plan import passes
 MUTANTS = (
     (
         "probe/calls.py",
-        "size = max(1, usual // share)",
-        "size = usual",
+        "(usual // share) // BLOCK * BLOCK or 1",
+        "usual",
         "test_no_method_needs_much_more_than_bare_passes",
     ),
     ("models/base.py", "self._network = Released(", "Released(", "test_a_model_lets_go_of_its_weights"),

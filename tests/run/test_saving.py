@@ -70,7 +70,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     CLOCK.__init__()  # type: ignore[misc]
     for module in ("pace", "chunk", "task"):
         monkeypatch.setattr(f"heatcheck.run.{module}.now", lambda: CLOCK.time)
-    monkeypatch.setattr("heatcheck.run.execution.predicted", lambda *_: 0)  # which counts a function's passes
+    monkeypatch.setattr("heatcheck.run.execution.predicted", lambda *_, **__: 0)  # which counts a function's passes
     return CLOCK
 
 

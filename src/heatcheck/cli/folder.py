@@ -277,9 +277,11 @@ def _write_csv(frame: Any, file: BinaryIO) -> None:
 
     text = pl.col(pl.String)
     neutral = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
-    _plain(frame.clear()).write_csv(file)
-    for part in frame.iter_slices(_ROWS):
-        _plain(part).with_columns(neutral).write_csv(file, include_header=False)
+    file.write(_plain(frame.clear()).write_csv().encode())
+    for part in frame.iter_slices(
+        _ROWS
+    ):  # not by polars: where a pipe's reader goes away, its error says so in words only
+        file.write(_plain(part).with_columns(neutral).write_csv(include_header=False).encode())
 
 
 def _write_json(frame: Any, file: BinaryIO) -> None:

@@ -22,6 +22,8 @@ T = TypeVar("T")
 UserFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, slice], Tensor]
 """A user's method or metric: gets the model as a function of leaf tensors, the leaf, the targets and the rows of the
 batch that these are."""
+BLOCK = 8
+"""Rows that matrix products take at a time."""
 
 
 @dataclass
@@ -267,12 +269,13 @@ class Calls:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Split `n` questions into calls; the last one is padded with its first row, and what that gives dropped.
 
-        Where a question needs as much memory as several inputs, a call has that `share` of the usual rows.
+        Where a question needs as much memory as several inputs, a call has that `share` of the usual rows, in whole blocks,
+        or one: matrix products treat the rows behind the last block otherwise, and a row's last bits would depend on its place.
         """
         at = 0
         while at < n:
             usual = getattr(self.numerics, direction)
-            size = max(1, usual // share)
+            size = usual if share == 1 else (usual // share) // BLOCK * BLOCK or 1
             index = self.rows(min(size, n - at), at)
             short = size - len(index)
             padded = torch.cat([index, index[:1].expand(short)]) if short else index

@@ -46,7 +46,7 @@ def t_at(z: Array | float, n: Array | float, skewness: Array | float, excess: Ar
 
     Example:
         >>> t_at(1.96, 2000, 0.0, 0.0).round(4), t_at(1.96, 2000, 2.0, 6.0).round(4)
-        (np.float64(1.9612), np.float64(1.901))
+        (np.float64(1.9612), np.float64(1.9))
     """
     first, slope, second = _polynomials(z, skewness, excess)
     return np.asarray(z - first / np.sqrt(n) + (first * slope - z * first**2 / 2 - second) / n)
