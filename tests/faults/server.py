@@ -220,7 +220,8 @@ def serve(runs: list[dict[str, Any]], patience: float) -> list[dict[str, Any]]:
             elif "signal" in run and outcome["signalled"] is None and now >= run["after"]:
                 victims = {"self": [pid], "one": children(pid)[:1], "all": children(pid)}[run.get("victims", "self")]
                 for victim in victims:
-                    os.kill(victim, run["signal"])
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                        os.kill(victim, run["signal"])
                 if victims and run.get("victims") != "all":
                     outcome["signalled"] = now
             elif now > patience:
