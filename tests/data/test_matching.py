@@ -13,6 +13,7 @@ MUTANTS = (
         "test_models_that_disagree_have_no_labels",
     ),
     ("data/matching.py", 'name.split(",")', "[name]", "test_synonyms_and_spelling"),
+    ("data/matching.py", "i if here[i] else", "", "test_a_name_that_two_classes_have_means_the_one_in_its_place"),
 )
 
 
@@ -41,6 +42,12 @@ def test_synonyms_and_spelling() -> None:
     found = match_labels(named("Tabby Cat", "border-collie", "CRANE", "bird", "cat"), {"m": names})
     assert labels(found) == [0, 3, None, 2, 4]
     assert found.notes[-1] == "1 of 5 samples count as unlabelled: 1 × 'CRANE' is no class of m, such as '00002'"
+
+
+def test_a_name_that_two_classes_have_means_the_one_in_its_place() -> None:
+    names = ("crane", "heron", "crane")
+    found = match_labels(given(0, 1, 2, classes=names), {"m": names})
+    assert labels(found) == [0, 1, 2] and not found.notes
 
 
 def test_words_that_are_no_class_are_no_label() -> None:

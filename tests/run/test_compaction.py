@@ -29,7 +29,7 @@ MUTANTS = (
         "run/compaction.py",
         "str(start + int(row)): text",
         "row: text",
-        "test_a_run_is_the_same_before_and_after",
+        "test_statuses_stay_with_their_samples",
     ),
     (
         "run/compaction.py",
@@ -90,6 +90,20 @@ def test_a_run_is_the_same_before_and_after(run, make_setup):
     passes = Result.open(run).manifest["passes"]
     assert execute(make_setup(**GRID), run, FIXED).read("run.json")["passes"] == passes, "nothing is computed again"
     assert compact(Store.open(run, create=True)) == Compacted(1, 1)
+
+
+def test_statuses_stay_with_their_samples(tmp_path):
+    records = [
+        {"name": name, "digest": name, "context": "c", "target": 1, "label": None, "top": [1], "prob": [1.0]}
+        for name in "abcd"
+    ]
+    store = Store.open(tmp_path, create=True)
+    for two, statuses in ((records[:2], ["ok", "skipped: no label"]), (records[2:], ["failed: torn", "ok"])):
+        store.commit([SampleGroup("model", 0, two, scores=[ScoreColumn("m", "k", torch.zeros(2), statuses)])])
+    compact(store)
+    (group,) = store.chunk(store.index.names[0]).header["groups"]
+    assert [sample["name"] for sample in group["samples"]] == [*"abcd"]
+    assert group["scores"][0]["status"] == {"1": "skipped: no label", "2": "failed: torn"}
 
 
 def test_a_run_goes_on_from_compacted_chunks(run, make_setup, tmp_path):

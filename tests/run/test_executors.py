@@ -286,6 +286,8 @@ class Dying(Crew):
     """Workers that begin a cell and are lost with their machine."""
 
     def start(self) -> int:
+        self.starts = getattr(self, "starts", 0) + 1
+        assert self.starts <= TRIES, "it is given up"
         self.mail: list = [(0, {"ready": True}), (0, {"begin": ("a", "b")}), (0, None)]
         return 0
 

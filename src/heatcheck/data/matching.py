@@ -55,7 +55,10 @@ def _match(data: Dataset, present: Sequence[int], model: str, names: Sequence[st
     ours = data.classes or ()
     known = _by_name(names)
     same: dict[int, int | None] = {i: i for i in present}
-    named = {i: known.get(_plain(ours[i])) for i in present}
+    here = {i: i < len(names) and _plain(ours[i]) == _plain(names[i]) for i in present}
+    named = {
+        i: i if here[i] else known.get(_plain(ours[i])) for i in present
+    }  # a name may occur twice: ImageNet's cranes
     if not any(index is not None for index in named.values()):
         if len(ours) != len(names):
             return _Match(named)
