@@ -78,7 +78,7 @@ def test_after_a_crash_workers_compute(make_setup, on, portable):
     shown = Notes()
     runtime = Runtime(progress=shown, on=on)
     setup = make_setup(["saliency"], ["sds"], n=2, sources=Sources(portable=portable))
-    changed = after_crash("Aborted in forward, mine.py line 3", setup, runtime)
+    changed = after_crash("the last run crashed (Aborted in forward, mine.py line 3)", setup, runtime)
     assert (changed.timeout is not None) == (portable and on != "here")
     assert "crashed (Aborted in forward, mine.py line 3)" in shown.notes[0]
 

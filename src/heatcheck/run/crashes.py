@@ -45,6 +45,13 @@ def last_words(folder: Path) -> Iterator[None]:
             path.unlink()
 
 
+def own_words(folder: Path) -> str | None:
+    """How a copy of this process crashed, and where; None if nothing is known of it."""
+    with contextlib.suppress(OSError):
+        return _told((folder / f"{PREFIX}{os.getpid()}").read_text(errors="replace"))
+    return None
+
+
 def last_crash(folder: Path) -> str | None:
     """How the last run into a folder crashed, and where; None if it did not. What it left behind is removed.
 

@@ -20,6 +20,7 @@ from heatcheck.probe.calls import Spent
 from heatcheck.probe.memory import peak_bytes
 from heatcheck.probe.tuning import give_back, tune_allocator
 from heatcheck.run import across, crashes, history
+from heatcheck.run.apart import CrashedError
 from heatcheck.run.claims import Claims
 from heatcheck.run.compaction import compact_when_many
 from heatcheck.run.executors.base import Executor
@@ -55,16 +56,22 @@ def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
         )
     crash = crashes.last_crash(Path(out).expanduser())
     if crash is not None:
-        runtime = after_crash(crash, setup, runtime)
+        runtime = after_crash(f"the last run into this folder crashed ({crash})", setup, runtime)
     store = Store.open(out, create=True)
     with crashes.last_words(store.folder), Claims(store.folder) as claims:
-        compute(setup, store, runtime, claims)
+        try:
+            compute(setup, store, runtime, claims)
+        except CrashedError as problem:
+            place = crashes.own_words(store.folder)
+            careful = after_crash(f"{problem} ({place})" if place else str(problem), setup, runtime)
+            if careful == runtime:
+                raise
+            compute(setup, store, careful, claims)
     return store
 
 
-def after_crash(crash: str, setup: Setup, runtime: Runtime) -> Runtime:
+def after_crash(told: str, setup: Setup, runtime: Runtime) -> Runtime:
     """How to compute after a crash: in worker processes, where other processes can load the study; say so."""
-    told = f"the last run into this folder crashed ({crash})"
     shown = progress.choose(runtime.progress)
     if not setup.sources.portable or not (runtime.on or "processes").startswith("processes"):
         shown.note(

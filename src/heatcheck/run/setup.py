@@ -2,9 +2,11 @@
 
 import contextlib
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
 
 import torch
 
@@ -18,6 +20,7 @@ from heatcheck.models.devices import check_precision, choose_device, devices, gp
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.probe.tuning import settle
+from heatcheck.run.apart import apart
 from heatcheck.run.behaviour import look_like_probabilities, misbehaviours
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.isolation import first_line
@@ -173,18 +176,16 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     tried = list(itertools.islice(readable(model, samples), TRIED))
     if not tried:
         raise HeatcheckError(nothing_read(label, model, setup.data))
-    refuse_misbehaviour(label, model, tried)
-    settle_layout(model, tried[0], store)
-    meet(model, tried)
-    methods, no_method = resolve_components(setup.methods, model)
-    refused = {m.label: reason for m in methods if (reason := reason_against(m.component, model, tried))}
+    trial = Trial(label, setup, runtime, store, tried)
+    found = trial.made()
+    methods, no_method = trial.methods
     metrics, no_metric = resolve_components(setup.metrics, model)
     shared, alone = compares_models(metrics, setup)
     x = tried[0]
     grid = ModelGrid(
         model=model,
-        numerics=fixed_numerics(model, tried, runtime, store, setup.devices.get(label, "cpu")),
-        methods=tuple(m for m in methods if m.label not in refused),
+        numerics=found.numerics,
+        methods=tuple(m for m in methods if m.label not in found.refused),
         metrics=tuple(m for m in metrics if not m.component.across_models and not m.component.composite),
         target=setup.target,
         seed=setup.seed,
@@ -192,7 +193,89 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         gallery=frozenset([s.digest for s in setup.data if not s.problem][:GALLERY]),
     )
     pairs = find_circular(grid, Shape(model.domain, x, model))
-    return Part(label, grid, shared, {**no_method, **refused, **no_metric, **alone}, pairs)
+    return Part(label, grid, shared, {**no_method, **found.refused, **no_metric, **alone}, pairs)
+
+
+@dataclass(frozen=True)
+class TriedOut:
+    """What a handful of passes has shown.
+
+    Args:
+        channels_last: the memory layout that suits the model; None where it has none.
+        refused: methods that cannot explain it, with the reason.
+        numerics: the shape of its calls.
+    """
+
+    channels_last: bool | None
+    refused: dict[str, str]
+    numerics: Numerics
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """From plain data."""
+        return cls(**{**record, "numerics": Numerics(**record["numerics"])})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Asks a model about its first samples: whether it can be measured, by which methods, and in which calls.
+
+    Args:
+        label: what tables call the model.
+        setup: what is to be run.
+        runtime: how.
+        store: the run's folder, if there is one.
+        inputs: the first samples that the model can read.
+    """
+
+    label: str
+    setup: Setup
+    runtime: Runtime
+    store: Store | None
+    inputs: Sequence[Inputs]
+
+    @property
+    def model(self) -> Model:
+        """Who is asked."""
+        return self.setup.models[self.label]
+
+    @cached_property
+    def methods(self) -> tuple[tuple[Labelled, ...], dict[str, str]]:
+        """The methods resolved for the model, once it is known what its output is; and those that are not for it."""
+        meet(self.model, self.inputs)
+        return resolve_components(self.setup.methods, self.model)
+
+    def made(self) -> TriedOut:
+        """What it shows; where other processes compute, it is made in a copy of this one."""
+        if not leads(self.setup, self.runtime):
+            return self.make()
+        found = TriedOut.of(apart(lambda: self.make().record(), f"model {self.label!r}"))
+        if isinstance(self.model, TorchModel) and found.channels_last is not None:
+            self.model.lay_out(channels_last=found.channels_last)
+        return found
+
+    def make(self) -> TriedOut:
+        """Make it in this process."""
+        refuse_misbehaviour(self.label, self.model, self.inputs)
+        settle_layout(self.model, self.inputs[0], self.store)
+        methods, _ = self.methods
+        device = self.setup.devices.get(self.label, "cpu")
+        return TriedOut(
+            channels_last=getattr(self.model, "channels_last", None),
+            refused={m.label: why for m in methods if (why := reason_against(m.component, self.model, self.inputs))},
+            numerics=fixed_numerics(self.model, self.inputs, self.runtime, self.store, device),
+        )
+
+
+def leads(setup: Setup, runtime: Runtime) -> bool:
+    """Whether other processes are likely to compute on the CPU, so that this one need not hold what passes need."""
+    if any(model.device.type != "cpu" for model in setup.models.values()) or runtime.threads > 1:
+        return False  # neither a GPU nor several threads can be used in a copy of a process
+    return runtime.on_ray or (setup.sources.portable and runtime.processes(math.inf) > 1)
 
 
 def refuse_misbehaviour(label: str, model: Model, tried: Sequence[Inputs]) -> None:
