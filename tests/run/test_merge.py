@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import heatcheck as hc
 from heatcheck.api.result import Result
+from heatcheck.cli import app
 from heatcheck.core.spec import SpecError
 from heatcheck.run import merge as module
+from heatcheck.run.compaction import compact
 from heatcheck.run.execution import execute
 from heatcheck.run.packing import SampleGroup, ScoreColumn, read_chunk
 from heatcheck.run.runtime import Runtime
@@ -52,6 +55,7 @@ MUTANTS = (
         "finished",
         "test_shards_in_folders_of_their_own_merge_into_the_bits_of_the_whole_run",
     ),
+    ("cli/folder.py", "raise typer.Exit(DAMAGED)", "pass", "test_the_command_tells_by_its_exit_code"),
     ("run/history.py", '*other["shards"]', "", "test_shards_in_one_folder_do_not_disturb_each_other"),
 )
 
@@ -215,6 +219,32 @@ def test_damaged_chunks_are_left_out_and_told(shards, tmp_path):
     merged = hc.merge(shards, tmp_path / "all")
     assert merged.damaged == [f"{path.resolve()}: its bytes do not match its name"] and merged.missing
     assert snapshot(shards[0]) == before and not (tmp_path / "all/chunks" / path.name).exists()
+
+
+def test_compacted_runs_merge_and_their_conflicts_are_told(whole, tmp_path):
+    other, n = altered(whole, tmp_path / "other", 0.5)
+    expected = bits(other)
+    for folder in (whole, other):
+        assert compact(Store.open(folder, create=True)).after == 1
+    merged = hc.merge([whole, other], tmp_path / "a")
+    assert merged.conflicts == n and bits(tmp_path / "a") == bits(whole)
+    assert hc.merge([other, whole], tmp_path / "b").conflicts == n and bits(tmp_path / "b") == expected
+
+
+def test_the_command_tells_by_its_exit_code(whole, shards, tmp_path):
+    def merge(*runs: Path, out: str) -> tuple[int, dict]:
+        told = CliRunner().invoke(app, ["merge", *map(str, runs), "--out", str(tmp_path / out), "--json", "--quiet"])
+        return told.exit_code, json.loads(told.stdout)
+
+    assert merge(*shards, out="all")[0] == 0
+    code, told = merge(*shards[1:], out="some")
+    assert code == 3 and told["missing"] == 7 * 6
+    code, told = merge(whole, altered(whole, tmp_path / "other", 0.5)[0], out="differing")
+    assert code == 3 and told["conflicts"] and told["examples"][0]["runs"] == ["whole", "other"]
+    path = min(shards[0].glob("chunks/*"))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    code, told = merge(*shards, out="damaged")
+    assert code == 4 and path.name in told["damaged"][0]
 
 
 def test_without_links_chunks_are_copied(shards, tmp_path, monkeypatch):

@@ -170,12 +170,12 @@ def study(make_study) -> Path:
     return make_study(64, 'methods = ["saliency", "rise(samples=32)", "random"]\nmetrics = ["sds"]\n')
 
 
-def start(study: Path, out: Path, workers: int = 1) -> "subprocess.Popen[bytes]":
-    """A process that computes the study into a folder, and writes no report."""
+def start(study: Path, out: Path, workers: int = 1, shard: str | None = None) -> "subprocess.Popen[bytes]":
+    """A process that computes the study into a folder, or a shard of it, and writes no report."""
     code = f"""
 import heatcheck as hc
 study = hc.Study.load({str(study)!r})
-hc.Benchmark.from_study(study).run({str(out)!r}, batch=8, workers={workers}, progress="none")
+hc.Benchmark.from_study(study).run({str(out)!r}, batch=8, workers={workers}, shard={shard!r}, progress="none")
 """
     surroundings = {**os.environ, "HEATCHECK_HEARTBEAT": str(HEARTBEAT)}
     return subprocess.Popen([sys.executable, "-c", code], env=surroundings)
@@ -214,6 +214,17 @@ def test_processes_share_the_work(study, reference, tmp_path, processes, workers
     assert total == 64 * 3 and twice < 0.05 * total
     assert not (out / "claims").exists()
     assert json.loads((out / "run.json").read_text())["finished"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_shards_at_the_same_time_in_one_folder(study, reference, tmp_path):
+    out = tmp_path / "r"
+    crowd = [start(study, out, shard=f"{i}/3") for i in (1, 2, 3)]
+    assert [process.wait(timeout=500) for process in crowd] == [0] * 3
+    assert bits(out) == reference and computed(out) == (64 * 3, 0)
+    record = json.loads((out / "run.json").read_text())
+    assert sorted(record["shards"]) == ["1/3", "2/3", "3/3"] and record["finished"]
 
 
 @pytest.mark.slow

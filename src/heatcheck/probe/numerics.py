@@ -13,8 +13,9 @@ from heatcheck.models.base import Model
 from heatcheck.models.devices import own_device
 from heatcheck.probe.answers import scalar
 
-SIZES = (1, 2, 4, 8, 16)
-"""Micro-batches that are tried on CPUs: larger ones are slower there, and need more memory."""
+SIZES = (1, 4, 8, 16)
+"""Micro-batches that are tried on CPUs: larger ones are slower there, and need more memory. In calls of two or three rows, a
+row's last bits may depend on its place."""
 GPU_SIZES = (*SIZES, 32, 64, 128, 256, 512)
 ROOM = 0.7
 """The share of a GPU's memory that calls may fill: what methods keep beside a call, and others on the GPU, need the rest."""
