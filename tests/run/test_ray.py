@@ -148,6 +148,12 @@ def test_gpus_are_for_ray_and_a_device_is_any():
 SMALL = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 @pytest.fixture(scope="module")
 def cluster():
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -156,7 +162,8 @@ def cluster():
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with clusters.signals_kept():
-        made = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+        head = {**SMALL, "include_dashboard": False, "ray_client_server_port": free_port()}
+        made = Cluster(initialize_head=True, head_node_args=head)
         made.nodes = [made.add_node(**SMALL), made.add_node(**SMALL)]
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     assert {number: signal.getsignal(number) for number in before} == before
@@ -281,9 +288,13 @@ class Own(nn.Module):
 
 
 def own_gradient(model, x, target):
-    """The gradient, but not of pictures that are too bright."""
+    """The gradient, but not of pictures that are too bright or too dark."""
     if float(x.detach().max()) > DEADLY:
         os._exit(7)
+    if float(x.detach().min()) < -4 * DEADLY:
+        time.sleep(600)
+    if float(x.detach().min()) < -3 * DEADLY:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
     if float(x.detach().min()) < -DEADLY:
         raise ValueError("too dark")
     x = x.detach().requires_grad_()
@@ -317,6 +328,37 @@ def test_a_cell_that_ends_its_process_is_named(cluster, own_study, tmp_path):
     result = own_study(x).run(tmp_path / "r", batch=4, on="ray", workers=1, progress="none")
     failed = [(row[0], row[1], row[4]) for row in bits(result) if row[4] != "ok"]
     assert failed == [("00005", "own_gradient", "failed: the process ended while it was computed (its process died)")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_cell_that_takes_too_long_is_named(cluster, own_study, tmp_path):
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    x[3, 0, 0, 0] = -5 * DEADLY
+    result = own_study(x).run(tmp_path / "r", batch=4, on="ray", workers=1, timeout="4s", progress="none")
+    failed = [(row[0], row[1], row[4]) for row in bits(result) if row[4] != "ok"]
+    assert [one[:2] for one in failed] == [("00003", "own_gradient")] and "4 s" in failed[0][2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_gpu_that_fails_ends_its_worker_and_the_rest_is_computed(cluster, own_study, tmp_path):
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    x[3, 0, 0, 0] = -3.5 * DEADLY
+    result = own_study(x).run(tmp_path / "r", batch=4, on="ray", workers=1, progress="none")
+    failed = [(row[0], row[1], row[4]) for row in bits(result) if row[4] != "ok"]
+    assert [one[:2] for one in failed] == [("00003", "own_gradient")] and "CUDA error" in failed[0][2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_cluster_is_joined_from_outside(cluster, study, reference, tmp_path):
+    address = f"ray://127.0.0.1:{cluster.head_node._ray_params.ray_client_server_port}"
+    done = subprocess.run(
+        command(study, tmp_path / "r", "--on", address, "--workers", "1"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert bits(Result.open(tmp_path / "r")) == reference
 
 
 @pytest.mark.slow

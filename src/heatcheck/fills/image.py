@@ -1,6 +1,7 @@
 """Fills for pictures that look at the picture alone, not at what is deleted."""
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,9 +61,9 @@ class GaussianFill(Fill):
         half = max(1, round((self.kernel // 2) * scale))
         return domain.with_leaf(batch.x, _blurred(leaf, self.taps(half, self.sigma * scale, leaf)))
 
+    @abstractmethod
     def taps(self, half: int, sigma: float, like: Tensor) -> Float[Tensor, " k"]:
         """The kernel's 2 `half` + 1 weights, whose sum is 1, in the precision of `like`."""
-        raise NotImplementedError
 
 
 def gaussian(reach: int, sigma: float, like: Tensor) -> Float[Tensor, " k"]:
