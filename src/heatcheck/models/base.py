@@ -111,6 +111,10 @@ class Model(ABC):
             return self
         raise HeatcheckError(f"precision={precision!r}: {self.name} is a function, which computes as it is written")
 
+    def reader(self) -> "Model | None":
+        """What reads samples for this model in other processes, without its weights; None where that is not known."""
+        return None
+
     @property
     def lineage(self) -> str:
         """The identity of the original, or its own."""
@@ -272,6 +276,15 @@ class TorchModel(Model):
         _ = self.identity, self.device, self.dtype  # read from the weights
         self._network = Released(self.name, self.device, self.dtype)
         self._layers.clear()
+
+    def reader(self) -> "Model | None":
+        if type(self).encode is not TorchModel.encode:
+            return None  # it may ask the network, or hold a part of it
+        twin = copy.copy(self)
+        twin._network, twin._device = Released(self.name, CPU, self.dtype), CPU
+        twin._layers, twin._weighted, twin.followed = {}, [], set()
+        twin.readout, twin.classes, twin.notes = Readout(), None, []
+        return twin
 
     @property
     def released(self) -> bool:

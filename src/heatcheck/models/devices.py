@@ -17,6 +17,8 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = (FP32, TF32, *HALF)
 WORKER = "HEATCHECK_WORKER"
 """The number of a worker process, by which several of them share the GPUs of a machine."""
+WORKERS = "HEATCHECK_WORKERS"
+"""How many worker processes share this machine's cores."""
 _TRIAL = """
 import torch
 x = torch.randn(4, 8, 16, 16, requires_grad=True)

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from heatcheck.models.devices import WORKER
+from heatcheck.models.devices import WORKER, WORKERS
 from heatcheck.run.executors.base import executor
 from heatcheck.run.executors.crew import GRACE, Crew, Death, Message
 from heatcheck.run.executors.worker import LOST
@@ -38,7 +38,7 @@ class Processes(Crew):
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**os.environ, WORKER: str(number)},
+            env={**os.environ, WORKER: str(number), WORKERS: str(max(1, self.workers))},
         )
         self._processes.append(process)
         self._inbox.put((number, {"ready": True}))  # its input can be written before it reads it
