@@ -162,8 +162,7 @@ def cluster():
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with clusters.signals_kept():
-        head = {**SMALL, "include_dashboard": False, "ray_client_server_port": free_port()}
-        made = Cluster(initialize_head=True, head_node_args=head)
+        made = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
         made.nodes = [made.add_node(**SMALL), made.add_node(**SMALL)]
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     assert {number: signal.getsignal(number) for number in before} == before
@@ -353,12 +352,23 @@ def test_a_gpu_that_fails_ends_its_worker_and_the_rest_is_computed(cluster, own_
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_cluster_is_joined_from_outside(cluster, study, reference, tmp_path):
-    address = f"ray://127.0.0.1:{cluster.head_node._ray_params.ray_client_server_port}"
-    done = subprocess.run(
-        command(study, tmp_path / "r", "--on", address, "--workers", "1"), capture_output=True, text=True, check=False
-    )
+    port = free_port()
+    place = ["--address", cluster.address, "--host", "127.0.0.1", "--port", str(port), "--mode", "proxy"]
+    server = subprocess.Popen([sys.executable, "-m", "ray.util.client.server", *place])
+    try:
+        until(lambda: answers(port))
+        line = command(study, tmp_path / "r", "--on", f"ray://127.0.0.1:{port}", "--workers", "1")
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=200)
+    finally:
+        server.kill()
+        server.wait()
     assert done.returncode == 0, done.stderr
     assert bits(Result.open(tmp_path / "r")) == reference
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
             f"{setup.data.modality}s"
         )
     samples: Sequence[Sample] = setup.data
-    if runtime.timeout is not None and store is not None:
+    if runtime.timeout is not None and store is not None and setup.sources.portable:
         samples = answered(label, model, samples, setup.sources, store, runtime.timeout)
     tried = list(itertools.islice(readable(model, samples), TRIED))
     if not tried:
