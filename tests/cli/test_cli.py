@@ -300,8 +300,10 @@ def test_options_decide_the_run(at_home: Path) -> None:
 
 
 def test_options_of_the_runtime_reach_the_study() -> None:
-    runtime = study_of(None, workers=2, threads=3, batch=5, budget="2m", timeout="30", maps="gallery").runtime
-    assert (runtime.workers, runtime.threads, runtime.batch) == (2, 3, 5)
+    runtime = study_of(
+        None, workers=2, threads=3, batch=5, compile=True, budget="2m", timeout="30", maps="gallery"
+    ).runtime
+    assert (runtime.workers, runtime.threads, runtime.batch, runtime.compile) == (2, 3, 5, True)
     assert (runtime.budget, runtime.timeout, runtime.maps) == (120.0, 30.0, "gallery")
 
 

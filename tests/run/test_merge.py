@@ -212,6 +212,13 @@ def test_other_numerics_are_told(setup, whole, tmp_path):
     assert json.loads((tmp_path / "a/numerics.json").read_text()) == json.loads((whole / "numerics.json").read_text())
 
 
+def test_compiled_passes_are_other_numerics(whole, tmp_path):
+    other = Store.open(shutil.copytree(whole, tmp_path / "other"))
+    other.write("numerics.json", {model: {**n, "compiled": True} for model, n in other.numerics().items()})
+    (note,) = hc.merge([whole, tmp_path / "other"], tmp_path / "a").notes
+    assert "for toy (compiled True instead of False)" in note and note.endswith("--numerics makes them equal")
+
+
 def test_damaged_chunks_are_left_out_and_told(shards, tmp_path):
     path = min(shards[0].glob("chunks/*"))
     path.write_bytes(path.read_bytes()[:-1] + b"?")

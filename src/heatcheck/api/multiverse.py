@@ -58,7 +58,7 @@ def multiverse(
         plugins: Python files that declare methods, metrics or fills.
         out: the run's folder; an existing one is resumed.
         samples: how many samples; all if None.
-        **options: workers, on, threads, batch, maps, budget, timeout and progress, as for `Benchmark.run`.
+        **options: workers, on, threads, batch, compile, maps, budget, timeout and progress, as for `Benchmark.run`.
     """
     bench = Benchmark(
         models=model,

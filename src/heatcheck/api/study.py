@@ -111,7 +111,7 @@ class Study(BaseModel):
         out: the run's folder.
         maps: which maps are stored: keep, gallery or none.
         plugins: Python files that declare methods, metrics or fills.
-        runtime: workers, on, gpus, threads, batch, device, budget, timeout, shard, numerics, maps, progress.
+        runtime: workers, on, gpus, threads, batch, compile, device, budget, timeout, shard, numerics, maps, progress.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -169,6 +169,8 @@ def _tell_plan(made: "Expansion", found: "Plan", json: bool) -> None:
     for line in _announced(made, found):
         typer.echo(line)
     typer.echo(f"memory about {memory(found)}, disk about {size(found.disk_bytes)}")
+    for line in found.notes:
+        typer.echo(line)
     for skip in found.skipped:
         typer.echo(f"skipped on {skip['model']}: {skip['component']} ({skip['reason']})")
 

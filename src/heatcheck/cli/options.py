@@ -84,6 +84,10 @@ _OPTIONS: dict[str, Any] = {
     "device": Device,
     "precision": Precision,
     "batch": Annotated[int | None, typer.Option("--batch", help="Micro-batch; measured if not given.")],
+    "compile": Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile forward passes where that pays.", show_default=False),
+    ],
     "shard": Annotated[
         str | None, typer.Option("--shard", help="A share of the samples, such as 3/16; `heatcheck merge` joins them.")
     ],

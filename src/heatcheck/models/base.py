@@ -20,6 +20,7 @@ from heatcheck.core.devices import CPU
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
 from heatcheck.domain.base import Domain
+from heatcheck.models.compiling import compiled, many_shapes
 from heatcheck.models.devices import FP32, arithmetic
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
@@ -77,6 +78,18 @@ class Model(ABC):
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
         """Class scores before the softmax. Builds a graph if grad mode is on; else none."""
+
+    def answer(self, x: Inputs) -> Float[Tensor, "n c"]:
+        """Class scores without a graph, by the compiled network if there is one: nothing inside can be seen or changed."""
+        return self.logits(x)
+
+    def compile(self) -> None:
+        """Have `answer` computed by a compiled network; it is compiled at the first call of every shape.
+
+        Raises:
+            HeatcheckError: there is no network that torch could compile.
+        """
+        raise HeatcheckError(f"{self.name} is a function, which computes as it is written")
 
     @abstractmethod
     def encode(self, sample: Sample) -> Inputs:
@@ -245,10 +258,15 @@ class TorchModel(Model):
         self._encoder = encoder
         self.preprocessing = preprocessing
         self.channels_last: bool | None = None
+        self.compiled: Any = None
+        """The network as torch has compiled it; None in copies, and in other processes before they compile it."""
         self._layers: dict[Any, list[Layer]] = {}
         self._weighted: list[str] = []
         if channels_last is not None:
             self.lay_out(channels_last=channels_last)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "compiled": None}
 
     def lay_out(self, *, channels_last: bool) -> None:
         """Have convolutions computed in a memory format; results agree within rounding."""
@@ -275,6 +293,7 @@ class TorchModel(Model):
         """Let go of the weights where others compute; what is known about the model stays, and it answers no more."""
         _ = self.identity, self.device, self.dtype  # read from the weights
         self._network = Released(self.name, self.device, self.dtype)
+        self.compiled = None
         self._layers.clear()
 
     def reader(self) -> "Model | None":
@@ -306,10 +325,24 @@ class TorchModel(Model):
         return network(pixels.contiguous(memory_format=torch.channels_last) if self.channels_last else pixels)
 
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
+        return self._scores(self._network, x)
+
+    def answer(self, x: Inputs) -> Float[Tensor, "n c"]:
+        if self.compiled is None or hooks_on(self._network):
+            return self.logits(x)
+        with many_shapes():
+            return self._scores(self.compiled, x)
+
+    def compile(self) -> None:
+        if type(self).logits is not TorchModel.logits:
+            raise HeatcheckError(f"{type(self).__name__} reads its output itself")
+        self.compiled = compiled(self._network)
+
+    def _scores(self, network: nn.Module, x: Inputs) -> Float[Tensor, "n c"]:
         if self.precision == FP32 and self.device.type != "cuda":
-            return self.read(self.call(self._network, x), len(x))
+            return self.read(self.call(network, x), len(x))
         with arithmetic(self.precision, self.device):
-            return self.read(self.call(self._network, x), len(x)).to(self.dtype)
+            return self.read(self.call(network, x), len(x)).to(self.dtype)
 
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:

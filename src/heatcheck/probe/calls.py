@@ -120,14 +120,14 @@ class Calls:
         def rows(index: Tensor) -> Inputs:
             return x if len(index) == len(x) else x.take(index)  # a call that fits needs no copy
 
-        return torch.cat([out for _, out in self._calls(len(x), rows, self._forward, "forward")])
+        return torch.cat([out for _, out in self._calls(len(x), rows, self._answer, "forward")])
 
     def answers(
         self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs]
     ) -> Iterator[tuple[Tensor, Answers]]:
         """Stream answers to inputs made on the fly: question `i` is about sample `rows[i]`."""
         self.spent.asked += len(rows)
-        for index, logits in self._calls(len(rows), make, self._forward, "forward"):
+        for index, logits in self._calls(len(rows), make, self._answer, "forward"):
             own = rows[index]
             yield (
                 index,
@@ -246,7 +246,7 @@ class Calls:
 
             self.spent.asked += len(leaf)
             self.spent.slopes += len(leaf) if graph else 0
-            run, direction = (self._with_graph, "backward") if graph else (self._forward, "forward")
+            run, direction = (self._with_graph, "backward") if graph else (self._answer, "forward")
             return torch.cat([out for _, out in self._calls(len(leaf), make, run, direction, timed=not graph)])
 
         return call
@@ -321,14 +321,18 @@ class Calls:
             self.numerics, self.halved = before
             raise
 
-    def _forward(self, x: Inputs, index: Tensor) -> Float[Tensor, "n c"]:
+    def _answer(self, x: Inputs, index: Tensor) -> Float[Tensor, "n c"]:
+        """A forward pass that nothing looks into, compiled if the numerics say so."""
+        return self._forward(x, index, self.model.answer if self.numerics.compiled else None)
+
+    def _forward(self, x: Inputs, index: Tensor, ask: Callable[[Inputs], Tensor] | None = None) -> Float[Tensor, "n c"]:
         with torch.inference_mode():
-            out = self._scores(x, len(index))
+            out = self._scores(x, len(index), ask)
         self.spent.graphs += int(out.requires_grad)
         return out.clone()
 
-    def _scores(self, x: Inputs, rows: int) -> Float[Tensor, "n c"]:
-        out = self.model.logits(x)
+    def _scores(self, x: Inputs, rows: int, ask: Callable[[Inputs], Tensor] | None = None) -> Float[Tensor, "n c"]:
+        out = (ask or self.model.logits)(x)
         self._gives_number = out.ndim == 2 and out.shape[1] == 1
         if len(out) != rows:
             raise HeatcheckError(

@@ -155,7 +155,7 @@ class Deletions(Calls):
         waiting = sorted(first.values())
         new = indices(waiting, self.device)
         at = 0
-        for index, logits in self._calls(len(new), lambda i: make(new[i]), self._forward, "forward"):
+        for index, logits in self._calls(len(new), lambda i: make(new[i]), self._answer, "forward"):
             some = waiting[at : at + len(index)]
             known.add([keys[i] for i in some], Answers.compress(logits, batch.target[rows[new[index]]]))
             at += len(some)

@@ -23,19 +23,23 @@ ROOM = 0.7
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """Micro-batch per direction, threads and machine. Equal numerics give bit-equal results."""
+    """Micro-batch per direction, threads, and machine. Equal numerics give bit-equal results.
+
+    `compiled` is for forward passes that nothing looks into; all others are computed as the network is written.
+    """
 
     forward: int = 16
     backward: int = 8
     threads: int = 1
     channels_last: bool = False
+    compiled: bool = False
     device: str = "cpu"
     torch: str = ""
     capability: str = ""
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        """As plain data; `compiled` only where it is so, as in folders from before there was such a thing."""
+        return {name: value for name, value in asdict(self).items() if name != "compiled" or value}
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:

@@ -123,6 +123,8 @@ def agreed_parts(setup: Setup, runtime: Runtime, store: Store, claims: Claims, s
                 turn.close()
         parts = prepare(setup, runtime, store)
         write_numerics(store, parts)
+    for note in (note for part in parts for note in part.notes):
+        shown.note(note)
     return parts
 
 

@@ -1,8 +1,11 @@
 """The passes that one sample will need, counted from what methods and metrics say they ask."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heatcheck.core.types import Sample
+from heatcheck.models.base import Model
 from heatcheck.probe.asks import CLEAN, Ask, Shape, passes_of
 from heatcheck.run.grid import ModelGrid
 
@@ -57,3 +60,15 @@ def forecast(grid: ModelGrid, shape: Shape) -> Forecast:
         add("metric", metric.label, asks, (forwards, backwards))
     total = passes_of(set(asked), (extra_forwards, extra_backwards))
     return Forecast(*total, sum(1 for n in asked.values() if n > 1), tuple(rows))
+
+
+def shapes_of(model: Model, samples: Sequence[Sample]) -> list[Shape]:
+    """The samples that a model can read, as a plan sees them."""
+    found = []
+    for sample in samples:
+        try:
+            x = model.encode(sample)
+            found.append(Shape(model.domain, x, model, model.references(sample, x)))
+        except Exception:  # noqa: S112 - such a sample costs nothing; the run reports it
+            continue
+    return found

@@ -204,11 +204,13 @@ class Merger:
 
     def note_numerics(self, source: Store, model: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
         """Say that a run called a model otherwise than an earlier one."""
+        mine, theirs = ({"compiled": False, **numerics} for numerics in (mine, theirs))
         differing = [name for name in mine if mine[name] != theirs.get(name)]
         told = ", ".join(f"{name} {theirs.get(name)} instead of {mine[name]}" for name in differing)
+        remedy = "--numerics makes them equal" if "compiled" in differing else "--numerics or --batch make them equal"
         self.found.notes.append(
             f"{source.folder.name} was computed with other numerics for {self.labels.get(model, model[:8])} ({told}): its "
-            "scores agree with the others within rounding, not bit by bit; --numerics or --batch make them equal"
+            f"scores agree with the others within rounding, not bit by bit; {remedy}"
         )
 
     # -- chunks --------------------------------------------------------------------------------------------

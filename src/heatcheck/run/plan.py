@@ -1,7 +1,7 @@
 """What a run will cost, before anything is spent."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +10,12 @@ from typing import Any
 import torch
 
 from heatcheck.core.types import Batch, Inputs, Streams
-from heatcheck.models.devices import gpus_of
-from heatcheck.probe.asks import Shape
 from heatcheck.probe.memory import needed, resident_bytes
 from heatcheck.probe.probe import Probe
 from heatcheck.probe.tuning import give_back, tune_allocator
-from heatcheck.run.forecast import Forecast, forecast
+from heatcheck.run.forecast import Forecast, forecast, shapes_of
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.setup import Part, Setup, place, prepare
+from heatcheck.run.setup import Part, Setup, place, prepare, processes_of
 from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK, lacking, records_for, stored_scores
 
@@ -64,11 +62,14 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
     setup, notes = place(setup, runtime, store)
     data = runtime.share(setup.data)
     found = Plan(samples=len(data), notes=notes)
-    seconds = 0.0
+    seconds = compiling = 0.0
     tune_allocator()
     needs: dict[str, int] = {}
-    for part in prepare(setup, runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1), store):
+    shaped = runtime if calibrate else Runtime.of(runtime, batch=runtime.batch or 1)
+    for part in prepare(setup, shaped, store, calibrate=calibrate):
         grid = part.grid
+        found.notes += part.notes
+        compiling += part.compiling
         open_samples = lacking(store, data, grid) if store else [s for s in data if not s.problem]
         found.reused += len(data) - len(open_samples)
         found.cells += len(data) * len(grid.methods) * len(grid.metrics)
@@ -77,7 +78,7 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
             {"model": part.label, "component": label, "unit": label, "reason": reason}  # `unit` is its earlier name
             for label, reason in part.skipped.items()
         ]
-        shapes = shapes_of(part, open_samples[:LOOK])
+        shapes = shapes_of(grid.model, open_samples[:LOOK])
         if not shapes:
             continue
         seen = [shape.x for shape in shapes]
@@ -93,10 +94,8 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
             forward, backward = rates(part, seen[0])
             slopes = scale * sum(f.backwards for f in each)
             seconds += (scale * sum(f.forwards for f in each) - slopes) * forward + slopes * backward
-    workers = runtime.processes(seconds) if setup.sources.portable else 1
-    gpus = gpus_of(setup.devices.values())
-    workers = min(workers, gpus) if runtime.chooses and gpus else workers
-    found.seconds = seconds / workers if calibrate else None
+    workers = processes_of(setup, runtime, seconds)
+    found.seconds = seconds / workers + compiling if calibrate else None
     found.memory = memory_rows(needs, workers)
     found.memory_bytes = max(row["bytes"] for row in found.memory if row["device"] == "cpu")
     return found
@@ -141,19 +140,6 @@ def slopes(probe: Probe, some: Inputs) -> None:
     batch = probe.placed(batch)
     for _ in probe.gradients(batch, probe.rows(n), batch.x.take, "logit"):
         pass
-
-
-def shapes_of(part: Part, samples: Sequence[Any]) -> list[Shape]:
-    """The samples that can be read, as a plan sees them."""
-    found = []
-    model = part.grid.model
-    for sample in samples:
-        try:
-            x = model.encode(sample)
-            found.append(Shape(model.domain, x, model, model.references(sample, x)))
-        except Exception:  # noqa: S112 - such a sample costs nothing; the run reports it
-            continue
-    return found
 
 
 def add_rows(found: Plan, part: Part, each: list[Forecast], scale: float) -> None:

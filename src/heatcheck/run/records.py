@@ -37,6 +37,7 @@ class NumericsEntry(_Entry):
     backward: int = Field(ge=1, le=1 << 20)
     threads: int = Field(ge=1, le=1 << 16)
     channels_last: bool
+    compiled: bool = False
     device: str
     torch: str
     capability: str

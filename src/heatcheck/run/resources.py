@@ -122,7 +122,7 @@ class Resources:
         return self.models[work.model]
 
     def hold(self, work: Work, loaded: Model) -> None:
-        """Keep a work's model, laid out as the run says.
+        """Keep a work's model, laid out and compiled as the run says.
 
         Raises:
             HeatcheckError: it is not the model that the run began with.
@@ -131,7 +131,9 @@ class Resources:
             raise HeatcheckError(f"model {work.model!r} has changed since the run began")
         if isinstance(loaded, TorchModel):
             loaded.lay_out(channels_last=work.numerics.channels_last)
-        self.models[work.model] = loaded.on(own_device(work.numerics.device))
+        self.models[work.model] = model = loaded.on(own_device(work.numerics.device))
+        if work.numerics.compiled:
+            model.compile()
 
     def _component(self, kind: str, ref: ComponentRef, model: Model) -> Labelled:
         key = (kind, ref.digest)

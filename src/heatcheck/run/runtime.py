@@ -122,6 +122,8 @@ class Runtime(BaseModel):
             one if None.
         threads: threads per process for model passes.
         batch: inputs per model call; measured if None.
+        compile: compile the models' forward passes (`torch.compile`) where that takes less time than it saves; a run goes
+            on as it was begun.
         budget: seconds, or a time such as `2h`, after which no new chunk is begun.
         timeout: seconds, or a time, that one sample may take under one method or metric before it fails; the next run
             tries it again. The work is then done in worker processes, since a model call cannot be stopped from inside.
@@ -142,6 +144,7 @@ class Runtime(BaseModel):
     gpus: Annotated[float | None, BeforeValidator(gpu_share)] = setting("runtime", default=None, gt=0)
     threads: int = setting("runtime", default=1, ge=1)
     batch: int | None = setting("runtime", default=None, ge=1)
+    compile: bool = setting("runtime", default=False)
     budget: Annotated[float, BeforeValidator(seconds)] | None = setting("runtime", default=None, gt=0)
     timeout: Annotated[float, BeforeValidator(short_time)] | None = setting("runtime", default=None, gt=0)
     device: Annotated[str | None, BeforeValidator(any_gpu)] = setting("runtime", default=None)

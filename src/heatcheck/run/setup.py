@@ -22,6 +22,7 @@ from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.probe.tuning import settle
 from heatcheck.run.apart import apart
 from heatcheck.run.behaviour import look_like_probabilities, misbehaviours
+from heatcheck.run.compiling import as_begun, decide, foresee
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.isolation import first_line
 from heatcheck.run.records import NUMERICS
@@ -30,6 +31,7 @@ from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.scout import answered
 from heatcheck.run.store import Store
+from heatcheck.run.task import lacking
 from heatcheck.run.work import SampleRef, Sources, Work
 
 PROBABILITIES = (
@@ -78,6 +80,9 @@ class Part:
         across: metrics that compare models, resolved.
         skipped: what does not apply, by label, with the reason.
         circular: pairs in which a method asks the metric's own questions.
+        tried: the first inputs that the model could read.
+        notes: what was decided about how it is computed, in sentences.
+        compiling: seconds that compiling takes in each process.
     """
 
     label: str
@@ -85,6 +90,9 @@ class Part:
     across: tuple[Labelled, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     circular: list[tuple[str, str]] = field(default_factory=list)
+    tried: tuple[Inputs, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    compiling: float = 0.0
 
     def work(self, samples: Sequence[Sample], store: Store, sources: Sources, timeout: float | None = None) -> Work:
         """A chunk of this part, as plain data."""
@@ -151,12 +159,21 @@ def device_for(label: str, model: Model, setup: Setup, runtime: Runtime, known: 
     return choose_device("auto")
 
 
-def prepare(setup: Setup, runtime: Runtime, store: Store | None) -> list[Part]:
-    """Resolve components for every model and fix the numerics before anything is computed; say what was chosen."""
+def prepare(setup: Setup, runtime: Runtime, store: Store | None, *, calibrate: bool = True) -> list[Part]:
+    """Resolve components for every model and fix the numerics before anything is computed; say what was chosen.
+
+    Args:
+        setup: what is to be run.
+        runtime: how.
+        store: the run's folder, if it is there.
+        calibrate: find out whether compiled passes pay.
+    """
     shown = progress.choose(runtime.progress)
     for note in setup.data.notes:
         shown.note(f"{setup.data.name}: {note}")
     parts = [prepare_model(label, setup, runtime, store) for label in setup.models]
+    if calibrate:
+        parts = [with_compiled_passes(part, setup, runtime, store) for part in parts]
     for note in (note for part in parts for note in part.grid.model.notes):
         shown.note(note)
     return parts
@@ -193,7 +210,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         gallery=frozenset([s.digest for s in setup.data if not s.problem][:GALLERY]),
     )
     pairs = find_circular(grid, Shape(model.domain, x, model))
-    return Part(label, grid, shared, {**no_method, **found.refused, **no_metric, **alone}, pairs)
+    return Part(label, grid, shared, {**no_method, **found.refused, **no_metric, **alone}, pairs, tuple(tried))
 
 
 @dataclass(frozen=True)
@@ -346,7 +363,8 @@ def fixed_numerics(
     known = store.numerics().get(model.identity) if store is not None else None
     here: dict[str, Any] = {**machine(device), "threads": runtime.threads}
     if known is not None and known["device"] == device:
-        return Numerics(**{**{name: known[name] for name in ("forward", "backward", "channels_last")}, **here})
+        begun = {name: known[name] for name in ("forward", "backward", "channels_last")}
+        return Numerics(**{**begun, **here, "compiled": known.get("compiled", False)})
     if runtime.batch is not None:
         size = runtime.batch
         return Numerics(forward=size, backward=size, channels_last=bool(getattr(model, "channels_last", False)), **here)
@@ -364,6 +382,30 @@ def fixed_numerics(
     raise HeatcheckError(
         f"{model.name!r} gave no output for {many}: {first_line(problems[0])}; try the model on one input by hand"
     ) from problems[0]
+
+
+def with_compiled_passes(part: Part, setup: Setup, runtime: Runtime, store: Store | None) -> Part:
+    """A model's share with its forward passes compiled: as the run was begun, else where it is wanted and pays."""
+    grid = part.grid
+    if not (runtime.compile or grid.numerics.compiled):
+        return part
+    known = store.numerics().get(grid.model.identity) if store is not None else None
+    data = runtime.share(setup.data)
+    samples = lacking(store, data, grid) if store is not None else [s for s in data if not s.problem]
+    if known is not None and known["device"] == grid.numerics.device:
+        chosen = as_begun(part.label, grid, part.tried if samples else (), wanted=runtime.compile)
+    else:
+        foreseen = foresee(grid, samples, blank=runtime.timeout is not None)
+        chosen = decide(part.label, grid, part.tried, foreseen, lambda seconds: processes_of(setup, runtime, seconds))
+    notes = [chosen.note] if chosen.note else []
+    return replace(part, grid=replace(grid, numerics=chosen.numerics), notes=notes, compiling=chosen.seconds)
+
+
+def processes_of(setup: Setup, runtime: Runtime, seconds: float) -> int:
+    """How many processes share a study's work of so many seconds; by default, each GPU has one."""
+    workers = runtime.processes(seconds) if setup.sources.portable else 1
+    gpus = gpus_of(setup.devices.values())
+    return min(workers, gpus) if runtime.chooses and gpus else workers
 
 
 def write_numerics(store: Store, parts: Sequence[Part]) -> None:
