@@ -1,14 +1,11 @@
-"""The model adapter: one interface for every kind of classifier, and its identity."""
+"""The model adapter: one interface for every kind of classifier."""
 
-import ast
 import copy
-import inspect
 import itertools
-import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,12 +15,14 @@ from torch import Tensor, nn
 
 from heatcheck.core.devices import CPU
 from heatcheck.core.identity import digest
-from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of, digest_of_tensor
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
 from heatcheck.domain.base import Domain
 from heatcheck.models.compiling import compiled, many_shapes
 from heatcheck.models.devices import FP32, arithmetic
+from heatcheck.models.fingerprints import architecture, function_facts, weights_digest
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
+from heatcheck.models.networks import Released, hooks_on, in_order_of_use, private_copy, redraw
 from heatcheck.models.outputs import Number, Readout, as_number
 
 _PROJECTIONS = (
@@ -419,166 +418,6 @@ class TorchModel(Model):
             redraw(twin._network.get_submodule("" if name == "." else name), rng)
         twin._own_embedding()
         return twin
-
-
-class Released(nn.Module):
-    """What stands in the place of a network whose weights were let go: its device and type, and no answers.
-
-    Args:
-        name: what tables call the model.
-        device: where the network lived.
-        dtype: its floating point type.
-    """
-
-    def __init__(self, name: str, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.name = name
-        self.register_buffer("nothing", torch.empty(0, device=device, dtype=dtype), persistent=False)
-
-    def forward(self, *_: Any, **__: Any) -> Tensor:
-        """Nothing is left to ask."""
-        raise HeatcheckError(f"{self.name}: its weights were let go when worker processes took over; load it again")
-
-
-def watch_entries(seen: Mapping[nn.Module, Callable[[tuple[Any, ...]], None]], run: Callable[[], object]) -> None:
-    """Run something without gradients; modules tell what they are called with each time they are entered."""
-    handles = [module.register_forward_pre_hook(lambda _, args, note=note: note(args)) for module, note in seen.items()]
-    try:
-        with torch.inference_mode():
-            run()
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def in_order_of_use(network: nn.Module, run: Callable[[], object]) -> list[str]:
-    """Paths of the modules with weights of their own, in the order in which `run` first enters them; `.` is the root.
-
-    A module that is never entered has its place behind its parent, whose work may use its weights, and none where the
-    parent is not entered either.
-    """
-    named = dict(network.named_modules())
-    entered: dict[str, None] = {}
-    watch_entries({module: lambda _, name=name: entered.setdefault(name) for name, module in named.items()}, run)
-    behind: dict[str, list[str]] = {}
-    for name in named:
-        if name not in entered:
-            behind.setdefault(name.rpartition(".")[0], []).append(name)
-    order = [name for parent in entered for name in (parent, *behind.get(parent, ()))]
-    return [name or "." for name in order if any(True for _ in named[name].parameters(recurse=False))]
-
-
-def redraw(layer: nn.Module, rng: torch.Generator) -> None:
-    """Replace a layer's own weights by normal draws with each tensor's mean and deviation."""
-    with torch.no_grad():
-        for weight in layer.parameters(recurse=False):
-            noise = torch.randn(weight.shape, generator=rng, dtype=torch.float64)
-            own = weight.cpu().double()  # drawn and summed on the CPU, so that every device gets the same weights
-            spread = own.std(correction=0) if own.numel() > 1 else own.abs()
-            weight.copy_((own.mean() + spread * noise).to(weight.dtype))
-
-
-def private_copy(network: nn.Module) -> nn.Module:
-    """A frozen copy in evaluation mode, without hooks; weights are shared with nobody."""
-    try:
-        twin = copy.deepcopy(network)
-    except Exception as problem:
-        raise HeatcheckError(
-            f"{type(network).__name__} cannot be copied ({problem}); pass it as a callable"
-        ) from problem
-    for module in twin.modules():
-        for hooks in _hooks_of(module):
-            hooks.clear()
-    return twin.eval().requires_grad_(False)
-
-
-def hooks_on(network: nn.Module) -> int:
-    """How many hooks a module and its submodules have."""
-    return sum(len(hooks) for m in network.modules() for hooks in _hooks_of(m))
-
-
-def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
-    return (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-
-
-def weights_digest(network: nn.Module) -> str:
-    """Digest of every parameter and buffer by name."""
-    tensors = (*network.named_parameters(remove_duplicate=False), *network.named_buffers(remove_duplicate=False))
-    return digest({name: digest_of_tensor(t) for name, t in tensors})
-
-
-def architecture(network: nn.Module) -> dict[str, Any]:
-    """The module tree, its plain attributes, and the code of every class that torch itself does not define."""
-    used = {c for m in network.modules() for c in _up_to_forward(type(m))}
-    return {
-        "tree": repr(network),
-        "attributes": {name: _plain_attributes(m) for name, m in network.named_modules()},
-        "code": {f"{c.__module__}.{c.__qualname__}": _code(c) for c in used if not c.__module__.startswith("torch.")},
-    }
-
-
-def _up_to_forward(cls: type) -> list[type]:
-    """A class and its bases as far as the one that defines its forward pass."""
-    line = list(cls.__mro__)
-    last = next((i for i, c in enumerate(line) if "forward" in vars(c)), 0)
-    return line[: last + 1]
-
-
-def _plain_attributes(module: nn.Module) -> dict[str, str]:
-    """Numbers and words that a forward pass may read; where a model was loaded from is none of them."""
-    plain = (bool, int, float, str)
-    return {
-        key: repr(value)
-        for key, value in vars(module).items()
-        if not key.startswith("_") and key not in ("training", "name_or_path")
-        if isinstance(value, plain) or (isinstance(value, tuple) and all(isinstance(v, plain) for v in value))
-    }
-
-
-@cache
-def _code(cls: type) -> dict[str, str]:
-    """The source of a class's functions, without comments and docstrings."""
-    members = {name: getattr(m, "__func__", getattr(m, "fget", m)) for name, m in vars(cls).items()}
-    return {name: _source(m) for name, m in members.items() if inspect.isfunction(m)}
-
-
-def _source(function: Callable[..., Any]) -> str:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return ""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def function_facts(function: Callable[..., Any]) -> dict[str, Any]:
-    """A function's source, and the networks, tensors, numbers and strings in its closure and globals."""
-    owner = getattr(function, "__self__", None if inspect.isroutine(function) else function)
-    around: dict[str, Any] = dict(getattr(owner, "__dict__", {}))
-    plain = getattr(function, "__func__", function)
-    if inspect.isfunction(plain):
-        seen = inspect.getclosurevars(plain)
-        around.update({**seen.globals, **seen.nonlocals})
-    try:
-        source = inspect.getsource(function if inspect.isroutine(function) else type(function))
-    except (OSError, TypeError):
-        source = ""
-    return {"source": source, "around": {name: _trace(value) for name, value in around.items()}}
-
-
-def _trace(value: Any) -> str:
-    if isinstance(value, nn.Module):
-        return weights_digest(value)
-    if isinstance(value, Tensor):
-        return digest_of_tensor(value)
-    return repr(value) if isinstance(value, bool | int | float | str) else type(value).__qualname__
 
 
 class CallableModel(Model):

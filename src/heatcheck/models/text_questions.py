@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs
-from heatcheck.models.base import watch_entries
+from heatcheck.models.networks import watch_entries
 
 Ask = Callable[[Inputs], Tensor]
 ENCODER = "use an encoder such as BERT or RoBERTa"
