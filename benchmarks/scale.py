@@ -35,11 +35,12 @@ from heatcheck.core.version import __version__
 from heatcheck.probe.calls import Spent
 from heatcheck.run import compaction, history
 from heatcheck.run.grid import Labelled
+from heatcheck.run.lacking import context_of, lacking
 from heatcheck.run.manifest import component_facts, environment
 from heatcheck.run.packing import SampleGroup, ScoreColumn
 from heatcheck.run.reader import RunReader
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, context_of, lacking
+from heatcheck.run.task import CHUNK
 
 METRICS = (
     "sds", "morf", "lerf", "infidelity", "sparseness", "complexity",

@@ -12,13 +12,13 @@ from heatcheck.core import catalogue
 from heatcheck.core.identity import canonical, digest
 from heatcheck.core.types import Sample
 from heatcheck.domain.image import ImageDomain
+from heatcheck.run.lacking import context_of
 from heatcheck.run.packing import map_row, score_row
-from heatcheck.run.task import context_of
 from heatcheck.testing import bag_of_words, gap_linear, linear
 
 MUTANTS = (
     (
-        "run/task.py",
+        "run/lacking.py",
         'digest({"label": sample.label, "reference": plain(sample.reference)})',
         'digest({"reference": plain(sample.reference)})',
         "test_label_and_reference_are_what_a_score_is_compared_with",

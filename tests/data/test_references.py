@@ -16,7 +16,7 @@ from heatcheck.data import load_data
 from heatcheck.data.images import picture_sample
 from heatcheck.data.references import picture_with, plain, region, spans_of, text_with
 from heatcheck.data.texts import text_sample
-from heatcheck.run.task import context_of
+from heatcheck.run.lacking import context_of
 
 SIZE = (12, 9)
 MUTANTS = (

@@ -24,7 +24,7 @@ FIXED = Runtime(progress="none", batch=4)
 KEY = ["sample", "method", "metric"]
 MUTANTS = (
     (
-        "run/task.py",
+        "run/lacking.py",
         'return status is None or status.startswith("failed")',
         "return status is None",
         "test_a_score_that_failed_is_tried_again",

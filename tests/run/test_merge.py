@@ -55,7 +55,7 @@ MUTANTS = (
         "finished",
         "test_shards_in_folders_of_their_own_merge_into_the_bits_of_the_whole_run",
     ),
-    ("cli/folder.py", "raise typer.Exit(DAMAGED)", "pass", "test_the_command_tells_by_its_exit_code"),
+    ("cli/folder.py", "if found.damaged:", "if False:", "test_the_command_tells_by_its_exit_code"),
     ("run/history.py", '*other["shards"]', "", "test_shards_in_one_folder_do_not_disturb_each_other"),
 )
 

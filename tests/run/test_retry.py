@@ -19,7 +19,7 @@ FIXED = Runtime(progress="none", batch=4)
 KEY = ["sample", "method", "metric", "score", "status"]
 MUTANTS = (
     (
-        "run/task.py",
+        "run/lacking.py",
         'return problem is not None and not problem.startswith("failed")',
         "return problem is not None",
         "test_a_sample_that_could_not_be_read_is_tried_again",

@@ -17,10 +17,11 @@ from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe
 from heatcheck.run.grid import Labelled
 from heatcheck.run.isolation import all_scores, first_line
+from heatcheck.run.lacking import context_of, done, record_for
 from heatcheck.run.packing import MapColumn, SampleGroup, ScoreColumn
 from heatcheck.run.setup import Part
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, context_of, done, explain, record_for, stored_map
+from heatcheck.run.task import CHUNK, explain, stored_map
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from heatcheck.run.compaction import compact_when_many
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.executors.cluster import check_cluster
 from heatcheck.run.forecast import forecast
+from heatcheck.run.lacking import failed_cells, lacking
 from heatcheck.run.manifest import describe
 from heatcheck.run.records import NUMERICS
 from heatcheck.run.rehearsal import readable
@@ -34,7 +35,7 @@ from heatcheck.run.setup import Part, Setup, place, prepare, resources_of, write
 from heatcheck.run.shard import Shard
 from heatcheck.run.sharing import Place, Sharing
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, failed_cells, lacking
+from heatcheck.run.task import CHUNK
 from heatcheck.run.work import SampleRef, Work
 
 LOOK = 8

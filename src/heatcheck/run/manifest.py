@@ -12,9 +12,9 @@ import torch
 from heatcheck.core import catalogue
 from heatcheck.core.version import __version__
 from heatcheck.probe.calls import Spent
+from heatcheck.run.lacking import context_of
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup
-from heatcheck.run.task import context_of
 
 
 def describe(setup: Setup, runtime: Runtime, parts: Sequence[Part]) -> dict[str, Any]:

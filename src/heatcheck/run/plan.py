@@ -14,10 +14,11 @@ from heatcheck.probe.memory import needed, resident_bytes
 from heatcheck.probe.probe import Probe
 from heatcheck.probe.tuning import give_back, tune_allocator
 from heatcheck.run.forecast import Forecast, forecast, shapes_of
+from heatcheck.run.lacking import lacking, records_for, stored_scores
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare, processes_of
 from heatcheck.run.store import Store
-from heatcheck.run.task import CHUNK, lacking, records_for, stored_scores
+from heatcheck.run.task import CHUNK
 
 LOOK = 64
 """Samples that are looked at; beyond them the mean is taken. Exact below, and where all inputs have one shape."""

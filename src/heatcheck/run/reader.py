@@ -13,10 +13,10 @@ from heatcheck.core.files import printable
 from heatcheck.core.types import OK, HeatcheckError
 from heatcheck.profiles import is_paper
 from heatcheck.run import history, shard
+from heatcheck.run.lacking import choose_target
 from heatcheck.run.packing import map_row, score_row
 from heatcheck.run.store import Store
 from heatcheck.run.table import CellBlock, Vocabulary, curve_rows, joined
-from heatcheck.run.task import choose_target
 from heatcheck.run.union import Section, union
 
 if TYPE_CHECKING:

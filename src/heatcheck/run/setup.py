@@ -25,13 +25,13 @@ from heatcheck.run.behaviour import look_like_probabilities, misbehaviours
 from heatcheck.run.compiling import as_begun, decide, foresee
 from heatcheck.run.grid import Labelled, ModelGrid, resolve_components
 from heatcheck.run.isolation import first_line
+from heatcheck.run.lacking import lacking
 from heatcheck.run.records import NUMERICS
 from heatcheck.run.rehearsal import TRIED, readable, reason_against
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.scout import answered
 from heatcheck.run.store import Store
-from heatcheck.run.task import lacking
 from heatcheck.run.work import SampleRef, Sources, Work
 
 PROBABILITIES = (

@@ -12,8 +12,8 @@ from heatcheck.core.identity import digest
 from heatcheck.core.types import Sample
 from heatcheck.run.claims import Claims, Turn, growing_pauses
 from heatcheck.run.grid import ModelGrid
+from heatcheck.run.lacking import done, tried
 from heatcheck.run.store import Store
-from heatcheck.run.task import done, tried
 from heatcheck.run.work import SampleRef, Work
 
 Place = tuple[str, SampleRef]
