@@ -58,11 +58,15 @@ def test_its_memory_goes_with_it(fresh):
 
 @linux
 def test_what_is_wrong_is_said(fresh):
+    made_here = []
+
     def refuse():
+        made_here.append(True)
         raise HeatcheckError("it has no layers")
 
     with pytest.raises(HeatcheckError, match=r"^it has no layers$"):
         apart(refuse, "it")
+    assert not made_here
 
 
 @linux
