@@ -1,6 +1,7 @@
 """A small real grid: a convolutional toy, twenty pictures, a few methods and metrics."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,16 @@ import torch
 from torch import nn
 
 from heatcheck.api.benchmark import label_components
+from heatcheck.api.result import Result
 from heatcheck.core.types import Inputs, Sample
 from heatcheck.data.load import load_data
 from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import TorchModel
-from heatcheck.run.setup import Setup
+from heatcheck.run.execution import chunks_of, missing
+from heatcheck.run.runtime import Runtime
+from heatcheck.run.setup import Part, Setup, prepare
+from heatcheck.run.store import Store
+from heatcheck.run.work import Work
 
 METHODS = ["saliency", "input_x_gradient", "occlusion", "rise(samples=16)", "random"]
 METRICS = ["sds", "morf(steps=4)", "infidelity(samples=8)"]
@@ -58,6 +64,23 @@ def build_setup(
 @pytest.fixture(scope="session")
 def make_setup() -> Callable[..., Setup]:
     return build_setup
+
+
+@pytest.fixture
+def ready(make_setup: Callable[..., Setup], tmp_path: Path) -> tuple[Setup, Store, list[Part], list[Work]]:
+    """A run that is about to begin, with its works."""
+    setup = make_setup(["saliency", "random"], ["sds"])
+    store = Store.open(tmp_path / "run", create=True)
+    parts = prepare(setup, Runtime(batch=4, progress="none"), store)
+    chunks = chunks_of(missing(parts[0], setup.data, store), 1)
+    works = [parts[0].work(samples, store, setup.sources) for samples in chunks]
+    return setup, store, parts, works
+
+
+def bits(out: Path) -> list[tuple[Any, ...]]:
+    """Every score and status of a run, exactly."""
+    columns = ("sample", "method", "metric", "score", "status")
+    return Result.open(out).scores().select(columns).sort("sample", "method", "metric").rows()
 
 
 @pytest.fixture

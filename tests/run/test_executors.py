@@ -14,15 +14,14 @@ from heatcheck.core.progress import Silent
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError
 from heatcheck.models import devices
-from heatcheck.run.execution import Runner, chunks_of, execute, missing
+from heatcheck.run.execution import Runner, execute
 from heatcheck.run.executors.base import Executor, Receipt
 from heatcheck.run.executors.crew import TRIES, Crew, Death, Job, after_death
 from heatcheck.run.executors.here import Here
 from heatcheck.run.executors.processes import Processes
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.setup import prepare, resources_of
-from heatcheck.run.store import Store
+from heatcheck.run.setup import resources_of
 from heatcheck.run.work import Cell, SampleRef, Sources, Work
 
 FIXED = Runtime(batch=4, progress="none")
@@ -73,16 +72,6 @@ MUTANTS = (
         "test_on_gpus_each_has_a_process_of_its_own",
     ),
 )
-
-
-@pytest.fixture
-def ready(make_setup, tmp_path):
-    setup = make_setup(["saliency", "random"], ["sds"])
-    store = Store.open(tmp_path / "run", create=True)
-    parts = prepare(setup, FIXED, store)
-    chunks = chunks_of(missing(parts[0], setup.data, store), 1)
-    works = [parts[0].work(samples, store, setup.sources) for samples in chunks]
-    return setup, store, parts, works
 
 
 def test_a_work_is_one_line_of_json_and_back(ready):

@@ -21,6 +21,8 @@ from heatcheck.run.setup import Setup
 from heatcheck.run.shard import Shard
 from heatcheck.run.store import Store
 
+from .conftest import bits
+
 FIXED = Runtime(batch=4, progress="none")
 METHODS, METRICS = ["saliency", "occlusion", "random"], ["sds", "morf(steps=4)"]
 MUTANTS = (
@@ -58,11 +60,6 @@ MUTANTS = (
     ("cli/folder.py", "if found.damaged:", "if False:", "test_the_command_tells_by_its_exit_code"),
     ("run/history.py", '*other["shards"]', "", "test_shards_in_one_folder_do_not_disturb_each_other"),
 )
-
-
-def bits(out: Path) -> list[tuple]:
-    columns = ("sample", "method", "metric", "score", "status")
-    return Result.open(out).scores().select(columns).sort("sample", "method", "metric").rows()
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

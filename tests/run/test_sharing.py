@@ -16,13 +16,14 @@ from heatcheck.api.result import Result
 from heatcheck.core.progress import Silent
 from heatcheck.run import execution
 from heatcheck.run.claims import Claims
-from heatcheck.run.execution import Runner, chunks_of, execute, missing
+from heatcheck.run.execution import Runner, execute
 from heatcheck.run.executors.here import Here
 from heatcheck.run.runtime import Runtime
-from heatcheck.run.setup import prepare, resources_of
+from heatcheck.run.setup import resources_of
 from heatcheck.run.sharing import Sharing
-from heatcheck.run.store import Store
 from heatcheck.run.task import problem_group
+
+from .conftest import bits
 
 FIXED = Runtime(batch=4, progress="none")
 HEARTBEAT = 1.5
@@ -42,16 +43,6 @@ MUTANTS = (
     ("run/sharing.py", "if theirs:", "if False:", "test_what_another_has_is_waited_for_and_then_dropped"),
     ("run/history.py", "n + now[", "n + 0 * now[", "test_passes_of_processes_that_overlap_add_up"),
 )
-
-
-@pytest.fixture
-def ready(make_setup, tmp_path):
-    setup = make_setup(["saliency", "random"], ["sds"])
-    store = Store.open(tmp_path / "run", create=True)
-    parts = prepare(setup, FIXED, store)
-    chunks = chunks_of(missing(parts[0], setup.data, store), 1)
-    works = [parts[0].work(samples, store, setup.sources) for samples in chunks]
-    return setup, store, parts, works
 
 
 def sharing(ready, claims, failed=()) -> Sharing:
@@ -179,11 +170,6 @@ hc.Benchmark.from_study(study).run({str(out)!r}, batch=8, workers={workers}, sha
 """
     surroundings = {**os.environ, "HEATCHECK_HEARTBEAT": str(HEARTBEAT)}
     return subprocess.Popen([sys.executable, "-c", code], env=surroundings)
-
-
-def bits(out: Path) -> list[tuple]:
-    columns = ("sample", "method", "metric", "score", "status")
-    return Result.open(out).scores().select(columns).sort("sample", "method", "metric").rows()
 
 
 def computed(out: Path) -> tuple[int, int]:
