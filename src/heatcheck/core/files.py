@@ -159,14 +159,18 @@ def left_behind(folder: Path) -> list[Path]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this machine is there."""
+    """Whether a process of this machine is there and has not ended, though its parent may not know of its end yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # not Linux, or it has gone meanwhile
+        return True
+    return state not in ("Z", "X")
 
 
 def sha256_of(path: Path) -> str:
