@@ -32,6 +32,13 @@ MUTANTS = (
         "test_a_number_that_was_given_again_belongs_to_another_process",
     ),
     ("run/claims.py", "self.host == host() and", "", "test_another_machine_is_judged_by_its_heartbeat_alone"),
+    ("run/claims.py", "if owner == self.token:", "if False:", "test_what_could_not_be_given_back_keeps_nobody_waiting"),
+    (
+        "run/claims.py",
+        "{*self._held, *self._names()}",
+        "list(self._held)",
+        "test_what_could_not_be_given_back_keeps_nobody_waiting",
+    ),
     ("run/claims.py", "void = before is not None and", "void = True or", "test_of_two_that_take_over_one_does"),
     (
         "run/claims.py",
@@ -222,6 +229,25 @@ def test_what_was_taken_over_is_not_given_back_by_its_first_owner(member, clock)
     assert b.claim("x") is Turn.TAKEN_OVER
     a.release("x")
     assert member().claim("x") is Turn.HELD
+
+
+def test_what_could_not_be_given_back_keeps_nobody_waiting(tmp_path, monkeypatch):
+    refused, unlink = iter([True]), Path.unlink
+
+    def failing(path: Path, missing_ok: bool = False) -> None:
+        if next(refused, False):
+            raise OSError(5, "Input/output error")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", failing)
+    with Claims(tmp_path) as mine:
+        assert mine.claim("record") is Turn.MINE
+        mine.release("record")
+        assert (mine.place / "record").exists() and not mine.holds("record")
+        assert mine.claim("record") is Turn.MINE and not mine.company
+        refused = iter([True])
+        mine.release("record")
+    assert not mine.place.exists()
 
 
 def test_the_last_one_leaves_nothing_behind(tmp_path):

@@ -142,7 +142,7 @@ class Claims:
         self._ended.set()
         if self._heart is not None:
             self._heart.join()
-        for key in list(self._held):
+        for key in {*self._held, *self._names()}:
             self.release(key)
         self.sweep()
         with contextlib.suppress(OSError):
@@ -228,8 +228,12 @@ class Claims:
         if self._create(self.place / key, self.token.encode()):
             self._held.add(key)
             return Turn.MINE
+        owner = self._owner_of(key)
+        if owner == self.token:  # it could not be removed when it was given back
+            self._held.add(key)
+            return Turn.MINE
         self.company = True
-        if self._owner_of(key) is not None or not self._take_away(key):
+        if owner is not None or not self._take_away(key):
             return Turn.HELD
         if self._create(self.place / key, self.token.encode()):
             self._held.add(key)
