@@ -19,7 +19,9 @@ from heatcheck.run.executors.base import executor
 from heatcheck.run.executors.cluster import address_of, connected, room
 from heatcheck.run.executors.crew import GRACE, TRIES, Crew, Death, Message
 from heatcheck.run.executors.parcels import components_parcel, model_parcel, samples_parcel
+from heatcheck.run.executors.processes import how_it_ended
 from heatcheck.run.executors.ray_worker import RayWorker
+from heatcheck.run.executors.worker import LOST
 from heatcheck.run.resources import Resources
 from heatcheck.run.work import Work
 
@@ -52,6 +54,7 @@ class Ray(Crew):
         self._heard: dict[int, int] = {}
         self._mail: deque[tuple[int, Message | None]] = deque()
         self._deaths: dict[int, Death] = {}
+        self._lost: set[int] = set()
         self._reaches: dict[int, bool] = {}
         self._lacks: defaultdict[int, set[str]] = defaultdict(set)
         self._parcels: dict[str, Any] = {}
@@ -129,7 +132,7 @@ class Ray(Crew):
         self._ray.kill(self._actors[number])
 
     def death(self, number: int) -> Death:
-        return self._deaths[number]
+        return Death(how_it_ended(LOST)) if number in self._lost else self._deaths[number]
 
     def died_idle(self, number: int) -> None:
         if number in self._reaches:
@@ -141,6 +144,8 @@ class Ray(Crew):
     def other(self, number: int, message: Message) -> None:
         if "chunk" in message:
             self.store.keep(message["chunk"])
+        if "lost" in message:
+            self._lost.add(number)
         if "lacks" in message:
             kind = message["lacks"]
             self._lacks[number].add(kind)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -147,13 +147,18 @@ class RayWorker:
             except KeyboardInterrupt:
                 break
             except DeviceLostError:
-                os._exit(LOST)  # another actor does its work
+                self._end_lost()
             except Exception as problem:
                 if is_device_lost(problem):
-                    os._exit(LOST)
+                    self._end_lost()
                 self._outbox.put({"problem": first_line(problem)})
         self._scratch.cleanup()
         self._outbox.put({"stopped": True})
+
+    def _end_lost(self) -> NoReturn:
+        """End this process, whose GPU has failed, once the driver knows why: another actor does its work."""
+        self._outbox.put_and_wait({"lost": True})
+        os._exit(LOST)
 
     def _computed(self, work: Work, parcels: dict[str, Any]) -> Message:
         """Compute a work; what becomes of it, or which of its names mean nothing here."""
