@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from heatcheck.run.claims import Claims
+
 from .harness import HEARTBEAT, Lab, Trials, stored_cells
 
 DUPLICATES = 0.05
@@ -96,6 +98,15 @@ def stale_leases(lab: Lab, n: int, chance: random.Random) -> Trials:
         if again.code or again.seconds > limit:
             yield f"{kind}: exit code {again.code} after {again.seconds:.1f} s: {again.told}"
             continue
-        left = [path.name for path in (out / "claims").glob("*")]
+        left = claims_of(out)
+        if left and again.seconds < 3 * HEARTBEAT:  # too short to see that a lease is not kept alive
+            with Claims(out, heartbeat=HEARTBEAT):
+                time.sleep(3 * HEARTBEAT)
+            left = claims_of(out)
         problem = lab.problems(out) or (f"claims stay: {left}" if left else None)
         yield f"{kind}: {problem}" if problem else None
+
+
+def claims_of(out: Path) -> list[str]:
+    """The names of leases and claims in a run folder."""
+    return [path.name for path in (out / "claims").glob("*")]
