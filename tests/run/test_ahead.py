@@ -262,11 +262,12 @@ def test_when_a_loader_dies_its_samples_are_read_here_and_the_rest_by_the_thread
 
 
 def test_loaders_leave_out_what_was_forgotten(vision, loaders, monkeypatch):
-    gate, asked = threading.Event(), []
+    gate, begun, asked = threading.Event(), threading.Event(), []
     some, ahead = pictures(3), Ahead(started(loaders, vision))
 
     def held(reader, sample):
         asked.append(pickle.loads(sample).name)
+        begun.set()
         gate.wait(10)
         return asking(loaders, reader, sample)
 
@@ -274,6 +275,7 @@ def test_loaders_leave_out_what_was_forgotten(vision, loaders, monkeypatch):
     monkeypatch.setattr(loaders, "_ask", held)
     ahead.begin(vision, refs(some[:2]), lambda ref: some[int(ref.name)])
     settle(ahead)
+    assert begun.wait(10)
     ahead.begin(vision, refs(some[2:]), lambda ref: some[int(ref.name)])
     settle(ahead)
     gate.set()
