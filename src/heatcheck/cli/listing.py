@@ -26,6 +26,7 @@ class Kind(StrEnum):
     FILLS = "fills"
     UNITS = "units"
     PROFILES = "profiles"
+    RECIPES = "recipes"
 
 
 COLUMNS = {
@@ -36,6 +37,7 @@ COLUMNS = {
     Kind.FILLS: ("id", "on", "summary"),
     Kind.UNITS: ("form", "on", "summary"),
     Kind.PROFILES: ("id", "target", "note"),
+    Kind.RECIPES: ("id", "variants", "about"),
 }
 OWN = (Kind.METHODS, Kind.METRICS, Kind.FILLS)
 """What users can declare themselves."""
@@ -54,7 +56,7 @@ def show(
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:
-    """List what there is: methods, metrics, models, data, fills, units or profiles; or show one of them in full.
+    """List what there is: methods, metrics, models, data, fills, units, profiles or recipes; or show one of them in full.
 
     With --json: an array of objects, each with its id and all that it declares; with a name, that object alone.
 
@@ -108,6 +110,10 @@ def records(what: Kind) -> list[dict[str, Any]]:
 
         profiles = [load_profile(name) for name in names()]
         return [{"id": p.name, **{k: v for k, v in vars(p).items() if k != "name"}} for p in profiles]
+    if what is Kind.RECIPES:
+        from heatcheck.training.recipe import load_recipe, recipes
+
+        return [load_recipe(id).record() for id in recipes()]
     if what is Kind.DATA:
         from heatcheck.data.catalogue import sources
 

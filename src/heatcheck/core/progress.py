@@ -109,6 +109,10 @@ class Lines:
             self.last = self.now()
             self.note(f"{self.what}: {min(99, 100 * self.passes // self.total)} %, about {clock(left)} left")
 
+    def describe(self, what: str) -> None:
+        """Say anew what the stretch is about, from the next line on."""
+        self.what = what
+
     def note(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
 
@@ -160,6 +164,11 @@ class Bar:
             self.left.advance(passes)
             self.bar.advance(self.task, passes)
 
+    def describe(self, what: str) -> None:
+        """Say anew what the stretch is about."""
+        if self.task is not None:
+            self.bar.update(self.task, description=what)
+
     def note(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, markup=False)
 
@@ -173,6 +182,11 @@ class Bar:
 def stop(shown: Progress) -> None:
     """End a stretch that is broken off; what shows progress need not tell that from the end."""
     getattr(shown, "stop", shown.end)()
+
+
+def describe(shown: Progress, what: str) -> None:
+    """Say anew what the stretch is about, such as how well it goes; what shows progress need not be able to."""
+    getattr(shown, "describe", lambda _: None)(what)
 
 
 def choose(how: "str | Progress") -> Progress:

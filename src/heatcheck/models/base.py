@@ -73,6 +73,8 @@ class Model(ABC):
         """The identity of the model that this one is a copy of, with other weights or in another precision."""
         self.precision = FP32
         """In what passes are computed; part of the identity."""
+        self.trained: Mapping[str, Any] | None = None
+        """How `heatcheck train` made it, as plain data; None for others."""
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
@@ -316,6 +318,18 @@ class TorchModel(Model):
         twin.precision, twin.notes, twin.followed = precision, list(self.notes), set()
         twin.original = self.lineage
         twin.__dict__.pop("identity", None)
+        return twin
+
+    def with_network(self, network: nn.Module) -> Self:
+        """The same model around another network, of which it takes a private copy; class names are left as they are."""
+        twin = copy.copy(self)
+        twin._network = private_copy(network)
+        if self.channels_last is not None:
+            twin.lay_out(channels_last=self.channels_last)
+        twin.compiled, twin._class_count, twin.trained = None, None, None
+        twin._layers, twin._weighted, twin.followed, twin.notes = {}, [], set(), list(self.notes)
+        twin.__dict__.pop("identity", None)
+        twin._own_embedding()
         return twin
 
     def call(self, network: nn.Module, x: Inputs) -> Any:

@@ -81,6 +81,11 @@ def private_copy(network: nn.Module) -> nn.Module:
     return twin.eval().requires_grad_(False)
 
 
+def trainable_copy(network: nn.Module) -> nn.Module:
+    """A copy whose weights can learn, without hooks."""
+    return private_copy(network).requires_grad_(True)
+
+
 def hooks_on(network: nn.Module) -> int:
     """How many hooks a module and its submodules have."""
     return sum(len(hooks) for m in network.modules() for hooks in _hooks_of(m))

@@ -83,7 +83,11 @@ class Preprocess:
 
     def normalised(self, picture: Image.Image) -> Float[Tensor, "1 c h w"]:
         """An RGB picture as the model's input."""
-        fitted = self.fitted(picture if len(self.mean) == 3 else picture.convert("L"))
+        return self.colours(self.fitted(picture if len(self.mean) == 3 else picture.convert("L")))
+
+    def colours(self, fitted: Image.Image) -> Float[Tensor, "1 c h w"]:
+        """A picture in the model's size as its input."""
+        fitted = fitted if len(self.mean) == 3 else fitted.convert("L")
         values = torch.from_numpy(np.array(fitted, dtype=np.uint8))
         values = values[None] if values.ndim == 2 else values.permute(2, 0, 1)
         mean, std = (torch.tensor(v)[:, None, None] for v in (self.mean, self.std))
@@ -102,6 +106,11 @@ class Preprocess:
             picture = picture.resize(scaled, sampling)
         left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
         return picture.crop((left, top, left + width, top + height))
+
+    @property
+    def filter(self) -> Image.Resampling:
+        """How pictures are scaled."""
+        return _FILTERS[self.interpolation]
 
     def mask(self, mask: Any) -> Tensor:
         """A mask over the whole picture, carried to the sites that the model sees."""

@@ -1,0 +1,95 @@
+"""`train`: a model by a recipe."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heatcheck.cli.console import Json, emit, note
+from heatcheck.cli.options import Device, Preprocess
+from heatcheck.cli.run import resumable, size
+from heatcheck.core.progress import clock
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="align, birds, plain, roar, synthetic or text.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="The model that learns, such as timm:resnet50.")],
+    data: Annotated[
+        str, typer.Option("--data", "-d", help="What it learns from; a source's training split is taken by itself.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Its folder; a training there is continued.")],
+    held_out: Annotated[
+        str | None, typer.Option("--held-out", help="What it is judged by; else another split, or a fifth of the data.")
+    ] = None,
+    variant: Annotated[str, typer.Option("--variant", "-v", help="Of the recipe, such as small.")] = "",
+    change: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="A setting of the recipe, such as lr=0.01; repeatable.")
+    ] = None,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="How many checkpoints to keep along the way, evenly spread.")
+    ] = 0,
+    preprocess: Preprocess = None,
+    device: Device = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Of the CPU; one per processor by default.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Tell passes, time and disk, and train nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model by a recipe; its folder then is a model, trained:FOLDER.
+
+    A training that was interrupted goes on when the same command is run again, to the same bits. Several GPUs:
+    accelerate launch -m heatcheck train …
+
+    [bold]Examples[/bold]
+
+    heatcheck train align --model efficientnet_lite0 --data imagenet:val --variant small --out runs/aligned
+
+    heatcheck train plain --model small:resnet20 --data cifar10:DIR --variant small --out runs/r20 --keep 10
+
+    heatcheck train align --model timm:resnet50 --data imagenet:DIR --set fill=blur --set grid=8 --out runs/r50 --plan
+
+    heatcheck list recipes
+    """
+    from heatcheck.api.train import plan_of, prepared
+    from heatcheck.training.loop import fit, resumed
+    from heatcheck.training.recipe import parse_changes
+
+    folder = out.expanduser()
+    ready = prepared(
+        recipe, variant, parse_changes(change or ()), model, data, held_out, preprocess, device or "auto", threads
+    )
+    known = resumed(ready.record, folder)
+    if plan or not (quiet or known.finished or known.accuracy):
+        found = plan_of(ready, keep)
+        if plan and json:
+            emit(found.record())
+            return
+        note(
+            f"{found.samples:,} samples × {found.epochs} epochs in {found.steps:,} steps: {found.forwards:,} forwards and "
+            f"{found.backwards:,} backwards, about {clock(found.seconds or 0)}, disk about {size(found.disk_bytes)}"
+        )
+        if plan:
+            return
+    with resumable(folder):
+        ready.task.accompany(folder)
+        record = fit(ready.task, ready.network, ready.record, folder, keep=keep, progress="none" if quiet else "auto")
+    if json:
+        emit({"model": f"trained:{folder}", **record.model_dump(mode="json")})
+        return
+    for line in facts(record):
+        typer.echo(line)
+    typer.echo(f"model: trained:{folder}")
+
+
+def facts(record: Any) -> list[str]:
+    """What came out of a training, in words."""
+    lines = [
+        f"{record.parent.name} by recipe {record.recipe}{f' ({record.variant})' if record.variant else ''} on {record.data}"
+    ]
+    if record.accuracy:
+        before, chosen = record.accuracy.get("before", 0.0), record.accuracy["chosen"]
+        lines.append(
+            f"accuracy on {record.held_out_samples:,} held-out samples: {chosen:.1%} after epoch {record.chosen:g}, "
+            f"{before:.1%} before"
+        )
+    return [*lines, *record.marks]

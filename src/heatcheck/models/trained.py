@@ -1,0 +1,89 @@
+"""Models that `heatcheck train` has made: a folder with weights, and the record of how they came about."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from heatcheck.core.sources import source
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError
+from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.load import load_model
+from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.request import Request
+from heatcheck.models.retarget import with_classes
+from heatcheck.models.training_record import KEPT, LAST, OF_NETWORK, WEIGHTS, TrainingRecord
+from heatcheck.models.weights import fill_network, load_weights
+
+
+@source(
+    "trained",
+    form="trained:FOLDER[@CHECKPOINT]",
+    modality="either",
+    about="what `heatcheck train` has made; @03, @last for weights along the way, @* for all of them",
+    install="nothing",
+    licence="that of the model it began with",
+    group="own",
+)
+def trained(where: str, request: Request) -> Model:
+    """The chosen weights of a training, or others that it kept, in the network that it began with."""
+    folder = Path(where).expanduser()
+    record = TrainingRecord.read(folder)
+    wanted = str(request.checkpoint) if request.checkpoint is not None else ""
+    path = _weights_file(folder, record, wanted)
+    model = rebuild(record, folder, request)
+    fill_network(model.module(), _weights_in(path), str(path))
+    model.__dict__.pop("identity", None)
+    model.trained = {**record.model_dump(mode="json"), "checkpoint": wanted or "chosen"}
+    return model
+
+
+def rebuild(record: TrainingRecord, folder: Path, request: Request) -> Model:
+    """The model that a training began with, with the training's classes; its weights are to be replaced.
+
+    Raises:
+        HeatcheckError: it was an object that only its program has.
+    """
+    parent = record.parent
+    if parent.modality == "text":
+        return load_model(f"hf:{folder / 'hf'}", name=request.name)
+    if not parent.spec:
+        raise HeatcheckError(
+            f"trained:{folder} was made from an object, {parent.name}, which cannot be built again: "
+            "train a model that has a spec, such as FILE.py:NAME"
+        )
+    preprocess = request.preprocess or (Preprocess(**parent.preprocess) if parent.preprocess else None)
+    model = load_model(parent.spec, name=request.name, preprocess=preprocess, trainers=request.trainers)
+    if not isinstance(model, TorchModel):
+        raise HeatcheckError(f"trained:{folder} began with {parent.spec}, which is no network")
+    return replaced(model, record.classes, seed=record.settings["seed"]) if parent.new_head else model
+
+
+def replaced(model: TorchModel, classes: list[str], *, seed: int) -> TorchModel:
+    """The same model with a new last layer for other classes."""
+    twin: TorchModel = model.with_network(with_classes(model, classes, seed=seed))
+    twin.classes = tuple(classes)
+    return twin
+
+
+def _weights_in(path: Path) -> dict[str, Tensor]:
+    """The network's tensors in a file, which may hold the optimizer's beside them."""
+    state = load_weights(path)
+    own = {name.removeprefix(OF_NETWORK): t for name, t in state.items() if name.startswith(OF_NETWORK)}
+    return own or state
+
+
+def _weights_file(folder: Path, record: TrainingRecord, wanted: str) -> Path:
+    if not wanted:
+        if not record.finished:
+            raise HeatcheckError(
+                f"the training in {str(folder)!r} is not finished: run its command again to go on, "
+                f"or write trained:{folder}@last for what there is"
+            )
+        return folder / WEIGHTS
+    if wanted == "last":
+        return folder / LAST
+    known = {kept.name for kept in record.kept}
+    if wanted not in known:
+        raise HeatcheckError(f"trained:{folder} has no checkpoint {wanted!r}{suggest(wanted, {*known, 'last'})}")
+    return folder / KEPT / f"{wanted}.safetensors"

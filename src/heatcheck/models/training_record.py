@@ -1,0 +1,140 @@
+"""The record of a training: what made a model, in the folder beside its weights."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from heatcheck.core.files import as_json, read_patiently, write_atomically
+from heatcheck.core.spec import suggest
+from heatcheck.core.types import HeatcheckError
+
+RECORD, WEIGHTS, LAST, KEPT = "training.json", "weights.safetensors", "last.safetensors", "checkpoints"
+"""A training's files: its record, the chosen weights, the last state, the folder of weights kept along the way."""
+
+OF_NETWORK = "network/"
+"""What the names of the network's tensors begin with in a file that holds the optimizer's, too."""
+
+
+class Kept(BaseModel):
+    """Weights that were kept along a training.
+
+    Args:
+        name: how they are named after `trained:FOLDER@`.
+        step: steps of the optimizer before them.
+        epoch: epochs before them, in parts.
+        accuracy: on held-out samples, where known.
+    """
+
+    name: str
+    step: int
+    epoch: float
+    accuracy: float | None = None
+
+
+class Parent(BaseModel):
+    """The model that a training began with.
+
+    Args:
+        spec: how to load it; empty for an object that only its program has.
+        name: what tables called it.
+        identity: the digest of its weights, architecture and preprocessing.
+        architecture: the digest of its architecture, whatever its weights and its number of classes.
+        modality: what it reads.
+        preprocess: what was done to pictures, where the user said so.
+        new_head: whether its last layer was replaced for other classes.
+    """
+
+    spec: str
+    name: str
+    identity: str
+    architecture: str
+    modality: Literal["image", "text"]
+    preprocess: dict[str, Any] | None = None
+    new_head: bool = False
+
+
+class TrainingRecord(BaseModel):
+    """What is known about a training; `training.json` in its folder.
+
+    Args:
+        recipe: its recipe.
+        variant: which variant of it.
+        settings: everything the recipe decides, as it was used.
+        parent: the model that it began with.
+        classes: class names.
+        data: the spec of the samples that were learnt from.
+        held_out: the spec of those that were not.
+        samples: how many were learnt from.
+        held_out_samples: how many were not.
+        data_identity: digest of all of them.
+        numerics: device, threads, precision and versions that decide its last bits.
+        steps: steps of the optimizer in all.
+        accuracy: on held-out samples: `before` training, at the `last` epoch, and of the `chosen` weights.
+        chosen: the epoch whose weights were chosen, in parts.
+        kept: weights that were kept along the way.
+        marks: what a reader must know, such as a batch that had to be divided.
+        finished: whether it is over.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    heatcheck: str
+    recipe: str
+    variant: str = ""
+    settings: dict[str, Any]
+    parent: Parent
+    classes: list[str]
+    data: str
+    held_out: str
+    samples: int = Field(ge=1)
+    held_out_samples: int = Field(ge=0)
+    data_identity: str
+    numerics: dict[str, Any]
+    steps: int = Field(ge=1)
+    accuracy: dict[str, float] = Field(default_factory=dict)
+    chosen: float | None = None
+    kept: list[Kept] = Field(default_factory=list)
+    marks: list[str] = Field(default_factory=list)
+    finished: bool = False
+
+    @property
+    def aligned(self) -> Mapping[str, Any] | None:
+        """Grid and fill of the single deletions that the model was trained to bear; None where it was not."""
+        if not self.settings.get("delete"):
+            return None
+        return {"grid": self.settings["grid"], "fill": self.settings["fill"]}
+
+    def write(self, folder: Path) -> None:
+        """Keep it in the training's folder."""
+        write_atomically(folder / RECORD, as_json(self.model_dump()))
+
+    @classmethod
+    def read(cls, folder: Path) -> "TrainingRecord":
+        """The record of a training's folder.
+
+        Raises:
+            HeatcheckError: there is none, or it is damaged.
+        """
+        path = folder / RECORD
+        try:
+            return cls.model_validate(json.loads(read_patiently(path, Path.read_bytes)))
+        except FileNotFoundError:
+            near = suggest(folder.name, (p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
+            raise HeatcheckError(
+                f"{str(folder)!r} holds no training: there is no {RECORD}{near if 'did you mean' in near else ''}"
+            ) from None
+        except (ValueError, ValidationError) as problem:
+            raise HeatcheckError(f"{path} is damaged: {str(problem).splitlines()[0]}") from problem
+
+
+def is_training(folder: Path) -> bool:
+    """Whether a folder holds a training."""
+    return (folder / RECORD).is_file()
+
+
+def checkpoint_names(folder: Path) -> list[str]:
+    """The names of the weights that were kept along a training, in order."""
+    return [kept.name for kept in TrainingRecord.read(folder).kept]

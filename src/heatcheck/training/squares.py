@@ -1,0 +1,69 @@
+"""Learning which pictures carry a yellow square."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from heatcheck.core.types import Sample
+from heatcheck.data.base import Dataset
+from heatcheck.data.images import decode_image
+from heatcheck.data.squares import CLASSES, SIDE, SQUARE, YELLOW
+from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.vision import VisionModel
+from heatcheck.training.pictures import PictureTask
+from heatcheck.training.recipe import Recipe
+
+
+class SquareTask(PictureTask):
+    """Pictures of any labels, of which some get a yellow square at a random place; the class is whether they have one.
+
+    The square's side is 60 of 224 pixels, scaled with the picture. Held-out pictures come from `squares:SOURCE`, where the
+    square stands on a lattice.
+
+    Paper: li2023.
+    """
+
+    own_classes = CLASSES
+
+    @classmethod
+    def fitting(cls, model: Model) -> Model:
+        """The model without its centre crop, which would cut off squares at the border."""
+        if not isinstance(model, VisionModel) or model._preprocess is None:
+            return model
+        whole = replace(model._preprocess, resize=min(model._preprocess.size))
+        return VisionModel(
+            model.module(), model.name, preprocess=whole, classes=model.classes, channels_last=model.channels_last
+        )
+
+    @classmethod
+    def judged_on(cls, data: Any) -> Any:
+        return f"squares:{data}" if isinstance(data, str) else data
+
+    def __init__(
+        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str]
+    ) -> None:
+        plain = replace(learnt, samples=tuple(replace(s, label=0) for s in learnt))  # labels of their own do not count
+        super().__init__(model, recipe, plain, held_out, classes)
+
+    def shown(self, sample: Sample, rng: torch.Generator) -> tuple[Image.Image, int]:
+        picture = self.augment(decode_image(sample.content), rng)
+        if torch.rand((), generator=rng, dtype=torch.float64) >= self.recipe.square:
+            return picture, 0
+        side = square_side(min(picture.size))
+        left, top = (int(torch.randint(n - side + 1, (), generator=rng)) for n in picture.size)
+        pixels = np.array(picture)
+        pixels[top : top + side, left : left + side] = YELLOW
+        return Image.fromarray(pixels), 1
+
+
+def square_side(picture: int) -> int:
+    """The side of the square on a picture of a given side.
+
+    >>> square_side(224), square_side(32)
+    (60, 9)
+    """
+    return max(1, round(picture * SQUARE / SIDE))
