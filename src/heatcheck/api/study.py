@@ -25,8 +25,9 @@ from heatcheck.core import catalogue, toml
 from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
-from heatcheck.data.catalogue import sources, split_spec
+from heatcheck.data.catalogue import check_parameters, sources, split_spec
 from heatcheck.models.catalogue import models, source_id
+from heatcheck.models.file_names import is_weights_file, recognised
 from heatcheck.models.presets import parse_preprocess
 from heatcheck.models.targets import checked_target, function_of
 from heatcheck.profiles import load_profile
@@ -241,6 +242,10 @@ def folder_name(models: Iterable[str], data: str) -> str:
 def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
     known = {id: source for id, source in sources().items() if source.has_spec}
     before, place, _ = split_spec(data)
+    try:
+        check_parameters(data)
+    except SpecError as problem:
+        yield ("data",), f"data: {problem}"
     if before and not Path(place).exists():
         yield ("data",), f"data: there is no {place!r}"
     elif place and not Path(place).exists():
@@ -254,7 +259,12 @@ def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
 def _model_problems(written: Iterable[str]) -> Iterator[tuple[Keys, str]]:
     for i, spec in enumerate(written):
         id = source_id(spec)
-        if id not in models() and not Path(spec).exists():
+        if is_weights_file(spec):
+            try:
+                recognised(spec)
+            except SpecError as problem:
+                yield ("models", i), str(problem)
+        elif id not in models() and not Path(spec).exists():
             yield ("models", i), f"no model is called {spec!r}{suggest(id, models())}"
 
 
@@ -306,6 +316,8 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     def model(value: Any) -> Any:
         if not isinstance(value, str):
             return value
+        if is_weights_file(value):
+            return path(value)
         place, at, checkpoint = value.partition("@")
         if (named := function_of(place)) is not None:
             return f"{path(named[0])}:{named[1]}" + (f"@{path(checkpoint)}" if at else "")

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method, method, repeat_rows
-from heatcheck.models.architectures.bagnet import STRIDE, BagNet
+from heatcheck.models.architectures.bagnet import BagNet
 from heatcheck.probe.answers import scalar
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
-_SHIFTS = STRIDE * STRIDE
+_STRIDE = 8
+"""Pixels from one patch of a published BagNet to the next."""
 
 
 @method(
@@ -32,14 +33,15 @@ class BagNetEvidence(Method):
 
     $A(u, v) = f_t\big(x[u - r : u + r,\; v - r : v + r]\big), \quad r = 16$ for BagNet-33; zeros around the picture
 
-    The network's own score is the mean of the map at every eighth pixel from $r$ on, as far as patches fit.
+    The network's own score is the mean of the map at every eighth pixel from $r$ on (its stride, which small BagNets
+    have a smaller one of), as far as patches fit.
 
     Args:
         fast: use only the patches that the network itself averages, in one pass, and interpolate between their
             centres; at the centres the map is the same.
 
     Paper: brendel2019.  Differs: the paper runs every patch by itself; here 8 × 8 shifted passes give the same scores.
-    Cost per sample: 64 forwards on a slightly larger picture, or 1 if `fast`.
+    Cost per sample: stride² = 64 forwards on a slightly larger picture, or 1 if `fast`.
     """
 
     fast: bool = False
@@ -54,14 +56,16 @@ class BagNetEvidence(Method):
         return self._between_centres(probe, batch, network) if self.fast else self._everywhere(probe, batch, network)
 
     def passes(self, shape: Shape) -> tuple[int, int]:
-        return (1 if self.fast else _SHIFTS), 0
+        network = shape.model.module() if shape.model is not None else None
+        stride = network.stride if isinstance(network, BagNet) else _STRIDE
+        return (1 if self.fast else stride**2), 0
 
     def _between_centres(self, probe: Probe, batch: Batch, network: BagNet) -> Float[Tensor, "b h w"]:
         rows = probe.rows(len(batch))
         seen = torch.cat(
             [maps for _, maps in probe.read_network(rows, batch.x.take, self._reader(batch, rows, network))]
         )
-        inside = tuple(STRIDE * (n - 1) + 1 for n in seen.shape[1:])
+        inside = tuple(network.stride * (n - 1) + 1 for n in seen.shape[1:])
         fine = F.interpolate(seen[:, None], inside, mode="bilinear", align_corners=True)
         height, width = batch.x["pixels"].shape[-2:]
         before = network.patch // 2
@@ -69,24 +73,27 @@ class BagNetEvidence(Method):
         return F.pad(fine, margins, mode="replicate")[:, 0]
 
     def _everywhere(self, probe: Probe, batch: Batch, network: BagNet) -> Float[Tensor, "b h w"]:
-        pixels = batch.x["pixels"]
+        visible = probe.visible(batch.x)
+        pixels = visible["pixels"]
         height, width = pixels.shape[-2:]
-        down, across = math.ceil(height / STRIDE), math.ceil(width / STRIDE)
-        tall, broad = (STRIDE * (n - 1) + network.patch for n in (down, across))
+        stride = network.stride
+        shifts = stride**2
+        down, across = math.ceil(height / stride), math.ceil(width / stride)
+        tall, broad = (stride * (n - 1) + network.patch for n in (down, across))
         before = network.patch // 2
-        rest = STRIDE - 1 - before
+        rest = stride - 1 - before
         padded = F.pad(pixels, (before, broad + rest - width, before, tall + rest - height))
-        rows = repeat_rows(len(batch), _SHIFTS, probe.device)
+        rows = repeat_rows(len(batch), shifts, probe.device)
 
         def make(index: Tensor) -> Inputs:
-            places = [(i // _SHIFTS, *divmod(i % _SHIFTS, STRIDE)) for i in index.tolist()]
+            places = [(i // shifts, *divmod(i % shifts, stride)) for i in index.tolist()]
             shifted = [padded[row, :, top : top + tall, left : left + broad] for row, top, left in places]
-            return batch.x.take(rows[index]).replace(pixels=torch.stack(shifted))
+            return visible.take(rows[index]).replace(pixels=torch.stack(shifted))
 
-        found = pixels.new_empty(len(batch), STRIDE, STRIDE, down, across)
+        found = pixels.new_empty(len(batch), stride, stride, down, across)
         for index, maps in probe.read_network(rows, make, self._reader(batch, rows, network)):
             found.flatten(0, 2)[index] = maps
-        return found.permute(0, 3, 1, 4, 2).reshape(len(batch), down * STRIDE, -1)[:, :height, :width]
+        return found.permute(0, 3, 1, 4, 2).reshape(len(batch), down * stride, -1)[:, :height, :width]
 
     def _reader(self, batch: Batch, rows: Tensor, network: BagNet) -> Callable[[Inputs, Tensor], Tensor]:
         """The explained scalar of each patch of an input."""

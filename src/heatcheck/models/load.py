@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from heatcheck.core.spec import suggest
+from heatcheck.core.spec import SpecError, suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.models.base import Model
 from heatcheck.models.catalogue import IN_FILE, models, source_id
 from heatcheck.models.devices import check_precision, choose_device, own_device
+from heatcheck.models.file_names import is_weights_file, recognised
 from heatcheck.models.objects import model_of, object_name
 from heatcheck.models.request import Request, Trainer
 from heatcheck.models.transforms import as_preprocess
@@ -36,7 +38,8 @@ def load_model(
 
     Args:
         spec: a model that `heatcheck list models` shows, such as `efficientnet_lite0`, `timm:NAME`, `FILE.py:NAME` or
-            `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; a `torch.nn.Module`; a function
+            `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; the path of weights whose file
+            name tells what they are, such as `cifar10_resnet20_akamaster.safetensors`; a `torch.nn.Module`; a function
             from a batch of inputs to class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
         preprocess: what is done to a picture before the model sees it, as a `Preprocess`, a text such as `imagenet`, or
@@ -103,12 +106,23 @@ def _read_as(model: Model, output: str | int | None, target: Any) -> Model:
 
 
 def _label(spec: Any) -> str:
-    return spec.partition("@")[0] if isinstance(spec, str) else object_name(spec)
+    if not isinstance(spec, str):
+        return object_name(spec)
+    return Path(spec).name.partition(".")[0] if is_weights_file(spec) else spec.partition("@")[0]
 
 
 def _by_spec(spec: str, request: Request) -> Model:
     known = models()
-    id, inner, path = _parts(spec)
+    if is_weights_file(spec):
+        try:
+            network, classes = recognised(spec)
+        except SpecError as problem:
+            raise HeatcheckError(str(problem)) from None
+        id, inner, _ = _parts(network)
+        path: str | None = spec
+        request = replace(request, classes=request.classes or classes)
+    else:
+        id, inner, path = _parts(spec)
     if id not in known:
         near = suggest(id, known)
         hint = near if "did you mean" in near else ""

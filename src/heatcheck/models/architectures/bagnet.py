@@ -3,18 +3,18 @@
 Paper: brendel2019. Names follow github.com/wielandbrendel/bag-of-local-features-models.
 """
 
+import math
 from collections.abc import Sequence
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from heatcheck.core.sources import source
+from heatcheck.models.architectures.fresh import FreshNetwork
 from heatcheck.models.architectures.published import IMAGENET, Published, load_published
 from heatcheck.models.base import Model
 from heatcheck.models.request import Request
 
-STRIDE = 8
-"""Pixels from one patch to the next."""
 _DEPTHS = (3, 4, 6, 3)
 _STRIDES = (2, 2, 2, 1)
 _EXPANSION = 4
@@ -58,7 +58,7 @@ class Block(nn.Module):
         return result
 
 
-class BagNet(nn.Module):
+class BagNet(FreshNetwork):
     """A BagNet.
 
     Args:
@@ -66,35 +66,45 @@ class BagNet(nn.Module):
         classes: how many it tells apart.
         width: channels of the first stage.
         depths: blocks of each stage.
+        strides: of the first block of each stage.
     """
 
     def __init__(
-        self, wide: Sequence[bool], classes: int = 1000, *, width: int = 64, depths: Sequence[int] = _DEPTHS
+        self,
+        wide: Sequence[bool],
+        classes: int = 1000,
+        *,
+        width: int = 64,
+        depths: Sequence[int] = _DEPTHS,
+        strides: Sequence[int] = _STRIDES,
     ) -> None:
         super().__init__()
-        self.patch = patch_side(wide)
+        self.patch = patch_side(wide, strides)
+        self.stride = math.prod(strides)
+        """Pixels from one patch to the next."""
         self.conv1 = nn.Conv2d(3, width, 1, bias=False)
         self.conv2 = nn.Conv2d(width, width, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU()
         channels = width
-        for stage, (depth, stride, first_wide) in enumerate(zip(depths, _STRIDES, wide, strict=True)):
+        for stage, (depth, stride, first_wide) in enumerate(zip(depths, strides, wide, strict=True)):
             inner = width << stage
             blocks = [Block(channels, inner, kernel=3 if first_wide else 1, stride=stride, project=True)]
             channels = inner * _EXPANSION
             blocks += [Block(channels, inner, kernel=1, stride=1, project=False) for _ in range(depth - 1)]
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.stages = len(depths)
         self.fc = nn.Linear(channels, classes)
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k i j"]:
         """What is found in each patch."""
         x = self.relu(self.bn1(self.conv2(self.conv1(x))))
-        for stage in range(1, len(_STRIDES) + 1):
+        for stage in range(1, self.stages + 1):
             x = self.get_submodule(f"layer{stage}")(x)
         return x
 
     def evidence(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b i j n"]:
-        """The class scores of each patch alone; the patches begin `STRIDE` pixels apart."""
+        """The class scores of each patch alone; the patches begin `stride` pixels apart."""
         scores: Tensor = self.fc(self.features(x).permute(0, 2, 3, 1))
         return scores
 
@@ -103,10 +113,10 @@ class BagNet(nn.Module):
         return scores
 
 
-def patch_side(wide: Sequence[bool]) -> int:
+def patch_side(wide: Sequence[bool], strides: Sequence[int] = _STRIDES) -> int:
     """How many pixels wide the patches are."""
     side, step = 3, 1
-    for first_wide, stride in zip(wide, _STRIDES, strict=True):
+    for first_wide, stride in zip(wide, strides, strict=True):
         side += 2 * step if first_wide else 0
         step *= stride
     return side

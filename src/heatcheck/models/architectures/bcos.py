@@ -2,7 +2,7 @@ r"""B-cos networks: every layer is a linear map whose weights depend on the inpu
 
 A B-cos unit gives $|\cos(x, w)|^{B-1} \hat w^\top x$. Take the factor as given, and what is left is linear in $x$:
 that is explanation mode. Papers: boehle2022 and boehle2024. Names follow github.com/B-cos/B-cos-v2, $B = 2$, MaxOut 1.
-For evaluation only: batch norm uses its running variance.
+Trained with binary cross-entropy, for which the logits begin at the bias $-\log(n - 1)$ of n classes.
 """
 
 import importlib
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError
+from heatcheck.models.architectures.fresh import FreshNetwork
 from heatcheck.models.architectures.published import CLASSES, Published, imagenet_model, load_published
 from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess
@@ -92,13 +93,26 @@ class BatchNormUncentered2d(nn.BatchNorm2d):
         super().__init__(channels)
         self.register_parameter("bias", None)
 
+    def reset_parameters(self) -> None:
+        """Back to how it begins."""
+        self.reset_running_stats()
+        nn.init.ones_(self.weight)
+
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        assert self.running_var is not None  # noqa: S101 - for the type checker
-        scale = self.weight / (self.running_var + self.eps).sqrt()
+        scale = self.weight / (self._variance(x) + self.eps).sqrt()
         return x * scale[:, None, None]
 
+    def _variance(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, " c"]:
+        """The batch's own while training, which moves the running one along, and that one otherwise."""
+        assert self.running_var is not None  # noqa: S101 - for the type checker
+        if not self.training:
+            return self.running_var
+        variance = x.var((0, 2, 3), correction=0)
+        self.running_var.lerp_(variance.detach(), self.momentum or 0.0)
+        return variance
 
-class BcosNet(nn.Module, ABC):
+
+class BcosNet(FreshNetwork, ABC):
     """What all B-cos networks share: the six channels in front, and the head.
 
     Args:
@@ -171,6 +185,7 @@ class BcosResNet(BcosNet):
         classes: how many it tells apart.
         width: channels of the first stage.
         groups: of the 3 × 3 convolutions of bottlenecks.
+        shrink: whether pictures are made smaller before the first stage, by four; small ones need not be.
     """
 
     def __init__(
@@ -181,11 +196,12 @@ class BcosResNet(BcosNet):
         *,
         width: int = 64,
         groups: int = 1,
+        shrink: bool = True,
     ) -> None:
         super().__init__(classes)
-        self.conv1 = BcosConv2d(6, width, 7, stride=2, padding=3)
+        self.conv1 = BcosConv2d(6, width, 7, stride=2, padding=3) if shrink else BcosConv2d(6, width, 3, padding=1)
         self.bn1 = BatchNormUncentered2d(width)
-        self.pool = nn.AvgPool2d(3, stride=2, padding=1)
+        self.pool = nn.AvgPool2d(3, stride=2, padding=1) if shrink else nn.Identity()
         channels = width
         for stage, depth in enumerate(depths):
             inner, stride = width << stage, 2 if stage else 1

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heatcheck.core.sources import source
+from heatcheck.models.architectures.fresh import FreshNetwork
 from heatcheck.models.architectures.published import IMAGENET, Published, load_published
 from heatcheck.models.base import Model
 from heatcheck.models.request import Request
@@ -68,7 +69,7 @@ def _scalar(value: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor([float(value)]))
 
 
-class XResNet(nn.Module):
+class XResNet(FreshNetwork):
     """A ResNet without batch norm and without biases.
 
     Args:
@@ -105,6 +106,23 @@ class XResNet(nn.Module):
         for stage in range(1, self.stages + 1):
             x = self.get_submodule(f"layer{stage}")(x)
         return x.mean((2, 3))
+
+    def initialise(self) -> None:
+        super().initialise()
+        blocks = [module for module in self.modules() if isinstance(module, XBlock)]
+        with torch.no_grad():
+            for block in blocks:
+                for inner in (block.conv1, block.conv2):
+                    inner.weight.mul_(len(blocks) ** -0.25)
+                block.conv3.weight.zero_()
+            for name, weight in self.named_parameters():
+                if name.rpartition(".")[2].startswith(("bias", "scale")):
+                    weight.fill_(1.0 if name.endswith("scale") else 0.0)
+
+    def draw(self, module: nn.Module) -> None:
+        super().draw(module)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.weight)
 
 
 class FixupResNet(XResNet):

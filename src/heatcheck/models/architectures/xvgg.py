@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heatcheck.core.sources import source
+from heatcheck.models.architectures.fresh import FreshNetwork
 from heatcheck.models.architectures.published import IMAGENET, Published, load_published
 from heatcheck.models.base import Model
 from heatcheck.models.request import Request
@@ -16,7 +17,7 @@ _HIDDEN = 4096
 _SIDE = 7
 
 
-class XVgg(nn.Module):
+class XVgg(FreshNetwork):
     """A VGG without biases.
 
     Args:

@@ -1,0 +1,72 @@
+"""Weights whose file name tells what they belong to, so that the path alone is a model."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from heatcheck.core.spec import SpecError, suggest
+
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+"""The classes of CIFAR-10, in its order."""
+_ENDINGS = (".safetensors", ".pt", ".pth", ".th", ".pth.tar")
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """Files that are recognised by their name.
+
+    Args:
+        pattern: the whole name, as a regular expression.
+        model: the spec of the network, in which {0} stands for what the first bracket of the pattern found.
+        classes: what the outputs are, where the model itself does not say it.
+    """
+
+    pattern: str
+    model: str
+    classes: tuple[str, ...] | None = None
+
+
+RECOGNISED = (
+    KnownFile(r"cifar10_resnet(\d+)_akamaster\.safetensors", "small:resnet(depth={0})", CIFAR10),
+    KnownFile(r"resnet(\d+)-[0-9a-f]{8}\.th", "small:resnet(depth={0})", CIFAR10),  # as akamaster calls them
+    KnownFile(r"resnet50_v1_imagenet\.safetensors", "resnet50_v1"),
+    KnownFile(r"squeezenet1_0_imagenet\.safetensors", "squeezenet1_0_v1"),
+    KnownFile(r"bagnet8-34f4ccd2\.pth\.tar", "bagnet9"),
+    KnownFile(r"bagnet16-105524de\.pth\.tar", "bagnet17"),
+    KnownFile(r"bagnet32-2ddd53ed\.pth\.tar", "bagnet33"),
+    KnownFile(r"(x?fixup_resnet50|xvgg16)_model_best\.pth\.tar", "{0}"),
+    KnownFile(r"resnet_(18|34|50|101|152)-[0-9a-f]{10}\.pth", "bcos_resnet{0}"),
+    KnownFile(r"resnext_50_32x4d-57af241ab9\.pth", "bcos_resnext50_32x4d"),
+    KnownFile(r"densenet_(121|161|169|201)-[0-9a-f]{10}\.pth", "bcos_densenet{0}"),
+    KnownFile(r"vgg_11_bnu-34036029f0\.pth", "bcos_vgg11_bnu"),
+)
+"""Every name that is recognised: those of the files that authors publish, and of the conversions of some."""
+
+
+def is_weights_file(spec: str) -> bool:
+    """Whether a spec is nothing but the path of a file with weights, there or not.
+
+    >>> is_weights_file("weights/net@2.pt"), is_weights_file("timm:resnet50@net.pt")
+    (True, False)
+    """
+    before = re.split("[:@]", spec)[0]
+    return spec.endswith(_ENDINGS) and (Path(spec).expanduser().is_file() or before == spec)
+
+
+def recognised(path: str) -> tuple[str, tuple[str, ...] | None]:
+    """The spec of the network that a file belongs to, without the file, and its classes where the file tells them.
+
+    Raises:
+        SpecError: there is no such file, or its name is none that is known.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        near = suggest(file.name, (p.name for p in file.parent.iterdir())) if file.parent.is_dir() else ""
+        raise SpecError(f"model={path!r}: there is no such file{near if 'did you mean' in near else ''}")
+    for known in RECOGNISED:
+        if found := re.fullmatch(known.pattern, file.name):
+            return known.model.format(*found.groups()), known.classes
+    raise SpecError(
+        f"model={path!r}: its name does not tell what network these weights belong to; write ARCHITECTURE@FILE, such as "
+        f"small:resnet20@{path} or timm:resnet50@{path}"
+    )
