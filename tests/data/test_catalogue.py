@@ -13,8 +13,9 @@ from PIL import Image
 import heatcheck
 from heatcheck.core import sources as reader
 from heatcheck.core.sources import Source, default_source, read_sources
+from heatcheck.core.spec import SpecError
 from heatcheck.data import sources
-from heatcheck.data.catalogue import default_data, split_spec
+from heatcheck.data.catalogue import check_parameters, default_data, parameters, split_spec
 
 MUTANTS = (
     (
@@ -26,7 +27,7 @@ MUTANTS = (
     ("core/sources.py", "if s.default and s.modality", "if s.modality", "test_the_default_is_declared"),
     (
         "data/catalogue.py",
-        "if colon and split in source.splits:",
+        "if colon and split in splits and not os.path.lexists(place):",
         "if colon:",
         "test_the_path_in_a_spec",
     ),
@@ -47,11 +48,29 @@ MUTANTS = (
         ("eraser:m.tar.gz", ("eraser:", "m.tar.gz", "")),
         ("eraser:m.tar.gz:val", ("eraser:", "m.tar.gz", ":val")),
         ("eraser:c:m", ("eraser:", "c:m", "")),
+        ("folder:some:train", ("folder:", "some", ":train")),
+        ("train_part:images", ("train_part:images", "", "")),
+        ("test_part(seed=3, share=0.1):squares:some", ("test_part(seed=3, share=0.1):squares:", "some", "")),
+        ("nwpu(seed=3):some:train", ("nwpu(seed=3):", "some", ":train")),
         ("tensor:x", ("", "tensor:x", "")),
     ],
 )
 def test_the_path_in_a_spec(spec: str, expected: tuple[str, str, str]) -> None:
     assert split_spec(spec) == expected and "".join(expected) == spec
+
+
+def test_a_path_that_exists_names_no_split(tmp_path: Path) -> None:
+    (tmp_path / "old:val").mkdir()
+    assert split_spec(f"folder:{tmp_path}/old:val") == ("folder:", f"{tmp_path}/old:val", "")
+    assert split_spec(f"folder:{tmp_path}/old:val:train") == ("folder:", f"{tmp_path}/old:val", ":train")
+
+
+def test_parameters() -> None:
+    assert parameters("test_part(seed=3, share=0.1):nwpu(seed=4):x") == {"seed": 3, "share": 0.1}
+    assert parameters("images") == parameters("some(thing):x") == {}
+    check_parameters("test_part(seed=3):nwpu(seed=4):x")
+    with pytest.raises(SpecError, match=r"'nwpu\(sed=4\):x': no parameter is called 'sed'; did you mean seed"):
+        check_parameters("test_part(seed=3):nwpu(sed=4):x")
 
 
 @pytest.mark.parametrize(("modality", "id"), [("image", "images"), ("text", "texts")])
@@ -89,7 +108,8 @@ def test_one_new_file_adds_a_source_last_in_its_group(tmp_path: Path) -> None:
     )
     listed, torch_imported, samples = ran.stdout.splitlines()
     ids = listed.split()
-    assert ids[ids.index("another") - 1 : ids.index("another") + 2] == ["files", "another", "csv"]
+    last = [id for id, source in sources().items() if source.group == "images"][-1]
+    assert ids[ids.index("another") - 1 : ids.index("another") + 2] == [last, "another", "csv"]
     assert (torch_imported, samples) == ("False", "1")
 
 

@@ -131,7 +131,7 @@ def test_a_hostile_archive_writes_nothing_and_links_nowhere(tmp_path: Path) -> N
 def test_a_bomb_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heatcheck.data.eraser._LONGEST_FILE", 1000)
     where = hostile(tmp_path / "x.tar.gz", tarfile.TarInfo("x/docs/a"), content=bytes(2000))
-    with pytest.raises(HeatcheckError, match="more than a corpus should hold"):
+    with pytest.raises(HeatcheckError, match="more than such an archive should hold"):
         load_data(f"eraser:{where}")
 
 

@@ -10,6 +10,9 @@ from PIL import Image
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data import imagenet_classes, imagenet_wnids, load_data
 
+MUTANTS = (
+    ("data/folders.py", "else _common_labels(root)", "else None", "test_splits_of_a_folder_number_classes_alike"),
+)
 SHARED = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2].parent / "shared"))
 
 
@@ -184,6 +187,60 @@ def test_wnid_folders_are_imagenet(tmp_path: Path, inner: str, spec: str) -> Non
     data = load_data(spec.format(tmp_path))
     assert [s.label for s in data] == [5, 281]
     assert data.classes == imagenet_classes()
+
+
+def test_imagenets_training_pictures(tmp_path: Path) -> None:
+    for i, split in ((281, "train"), (5, "train"), (7, "val")):
+        picture(tmp_path / split / imagenet_wnids()[i] / f"{i}.JPEG", i)
+    assert [s.label for s in load_data(f"imagenet:{tmp_path}")] == [7]
+    assert [s.label for s in load_data(f"imagenet:{tmp_path}:val")] == [7]
+    train = load_data(f"imagenet:{tmp_path}:train")
+    assert [s.label for s in train] == [5, 281] and train.name == f"{tmp_path.name}-train"
+    assert [s.label for s in load_data(f"folder:{tmp_path}:train")] == [5, 281]
+    (tmp_path / "train").rename(tmp_path / "gone")
+    with pytest.raises(HeatcheckError, match="has no subfolder train; of val, train it has val"):
+        load_data(f"imagenet:{tmp_path}:train")
+
+
+def test_splits_of_a_folder_number_classes_alike(tmp_path: Path) -> None:
+    for i, name in enumerate(["train/cat/1.png", "train/eel/2.png", "val/dog/3.png", "val/eel/4.png", "test/5.png"]):
+        picture(tmp_path / name, i)
+    train, val, test = (load_data(f"folder:{tmp_path}:{split}") for split in ("train", "val", "test"))
+    assert train.classes == val.classes == test.classes == ("cat", "dog", "eel") and train.sorted_names
+    assert [s.label for s in train] == [0, 2] and [s.label for s in val] == [1, 2] and [s.label for s in test] == [None]
+    assert (train.name, train[0].name) == (f"{tmp_path.name}-train", "cat/1.png")
+    (tmp_path / "classes.txt").write_text("eel\ncat\ndog\n")
+    assert [s.label for s in load_data(f"folder:{tmp_path}:val")] == [2, 0]
+    assert [s.label for s in load_data(f"folder:{tmp_path}:val", classes=["dog", "eel"])] == [0, 1]
+
+
+def test_splits_with_tables(tmp_path: Path) -> None:
+    for split, rows in (("train", "a.png,cat\nb.png,eel\n"), ("val", "a.png,dog\nb.png,eel\n")):
+        for i, name in enumerate("ab"):
+            picture(tmp_path / split / f"{name}.png", i)
+        (tmp_path / split / "labels.csv").write_text(f"file,label\n{rows}")
+    assert [s.label for s in load_data(f"folder:{tmp_path}:train")] == [0, 2]
+    assert [s.label for s in load_data(f"folder:{tmp_path}:val")] == [1, 2]
+    for split in ("train", "val"):
+        (tmp_path / split / "labels.csv").write_text("file,label\na.png,10\nb.png,9\n")
+    assert [s.label for s in load_data(f"folder:{tmp_path}:train")] == [10, 9]
+
+
+def test_a_folder_with_splits_is_still_read_as_a_whole(tmp_path: Path) -> None:
+    for i, name in enumerate(["train/cat/1.png", "val/cat/2.png"]):
+        picture(tmp_path / name, i)
+    data = load_data(f"folder:{tmp_path}")
+    assert [s.name for s in data] == ["train/cat/1.png", "val/cat/2.png"] and data.classes == ("train", "val")
+    assert data.notes[0] == f"subfolders are splits, not classes: write folder:{tmp_path}:train for one of them"
+    with pytest.raises(HeatcheckError, match="has no subfolder test; of val, test, train it has val, train"):
+        load_data(f"folder:{tmp_path}:test")
+
+
+def test_a_folder_whose_name_ends_like_a_split(tmp_path: Path) -> None:
+    picture(tmp_path / "old:val" / "1.png")
+    picture(tmp_path / "old" / "val" / "2.png")
+    assert [s.name for s in load_data(f"folder:{tmp_path}/old:val")] == ["1.png"]
+    assert [s.name for s in load_data(f"folder:{tmp_path}/old")] == ["val/2.png"]
 
 
 def test_a_lone_wnid_folder_is_a_class(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ class Listing:
         names: one per sample, in order.
         make: reads the sample at a position, without a label, and its label as it is written.
         labels: how to read those labels.
+        label: the label at a position as it is written, without reading the sample; None if `make` has to be asked.
         notes: what a reader should know.
     """
 
@@ -113,7 +114,13 @@ class Listing:
     names: Sequence[str]
     make: Callable[[int], tuple[Sample, Any]]
     labels: Labels
+    label: Callable[[int], Any] | None = None
     notes: tuple[str, ...] = ()
+
+    def class_at(self, index: int) -> int | None:
+        """The class of a sample, which is not read where its label is known without."""
+        written = self.make(index)[1] if self.label is None else self.label(index)
+        return self.labels.read(written)[0]
 
     def shown_names(self) -> list[str]:
         """The samples' names as tables show them; no two are the same."""

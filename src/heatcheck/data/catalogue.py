@@ -1,14 +1,17 @@
 """Every data source, found without importing torch: loaders under `@source(...)` declare themselves in their files."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from heatcheck.core.sources import Source, default_source, import_attribute, read_sources
+from heatcheck.core.spec import SpecError, parse, suggest
 
-GROUPS = ("embedded", "images", "texts", "objects")
+GROUPS = ("embedded", "images", "texts", "parts", "objects")
 """Groups of sources, in the order of the list."""
 
 
@@ -20,7 +23,9 @@ class DataSource(Source):
         licence: under which terms its contents may be used.
         suffixes: of the files that it reads where the user gives a path alone.
         columns: whether its files have columns that the user can name.
-        splits: parts that can be named after the path, the default first.
+        splits: parts that can be named after the path; without a name the first is meant, of `folder` everything.
+        present: a function of its module that says which of the splits a place has; where it is not given, all.
+        params: what can be set in brackets after the id, such as `nwpu(seed=3):PATH`.
         recognises: a function of its module that says whether a folder has its layout.
     """
 
@@ -28,6 +33,8 @@ class DataSource(Source):
     suffixes: tuple[str, ...] = ()
     columns: bool = False
     splits: tuple[str, ...] = ()
+    present: str = ""
+    params: tuple[str, ...] = ()
     recognises: str = ""
 
     @property
@@ -38,11 +45,38 @@ class DataSource(Source):
     @property
     def has_spec(self) -> bool:
         """Whether it can be written as text; the others are objects."""
-        return self.takes_place or self.form == self.id
+        return self.takes_place or self.only_split or self.form == self.id
+
+    @property
+    def only_split(self) -> bool:
+        """Whether it is written alone or with a split after a colon, such as `birds` or `birds:train`."""
+        return self.form == f"{self.id}[:SPLIT]"
+
+    def split_in(self, spec: str) -> str | None:
+        """The split that a spec without a path names, the first if it names none; None where it is no such spec.
+
+        >>> sources()["birds"].split_in("birds"), sources()["birds"].split_in("birds:moon")
+        ('test', None)
+        """
+        if not self.only_split:
+            return None
+        return next((split for split in self.splits if spec in (self.id, f"{self.id}:{split}")), None)
+
+    @property
+    def wraps(self) -> bool:
+        """Whether its place is another source."""
+        return self.form == f"{self.id}:SOURCE"
 
     def fits(self, folder: Path) -> bool:
         """Whether a folder has this source's layout."""
         return bool(self.recognises) and bool(import_attribute(self.module, self.recognises)(folder))
+
+    def splits_at(self, place: str) -> tuple[str, ...]:
+        """The splits that a place has."""
+        if not self.present:
+            return self.splits
+        found = import_attribute(self.module, self.present)(place)
+        return tuple(split for split in self.splits if split in found)
 
 
 @cache
@@ -66,16 +100,65 @@ def split_spec(data: str) -> tuple[str, str, str]:
     >>> split_spec("squares:folder:val"), split_spec("eraser:movies.tar.gz:val"), split_spec("images")
     (('squares:folder:', 'val', ''), ('eraser:', 'movies.tar.gz', ':val'), ('images', '', ''))
     """
-    id, colon, place = data.partition(":")
-    source = sources().get(id)
-    if source is not None and source.form == id and not colon:
+    head, colon, place = data.partition(":")
+    source = source_named(head)
+    if source is not None and (data == source.form or source.split_in(data) is not None):
         return data, "", ""
     if source is None or not colon or not source.takes_place:
         return "", data, ""
-    if source.form == f"{id}:SOURCE":
+    if source.wraps:
         before, place, after = split_spec(place)
-        return f"{id}:{before}", place, after
-    rest, colon, split = place.rpartition(":")
-    if colon and split in source.splits:
-        return f"{id}:", rest, f":{split}"
-    return f"{id}:", place, ""
+        return f"{head}:{before}", place, after
+    path, split = split_place(place, source.splits)
+    return f"{head}:", path, f":{split}" if split else ""
+
+
+def source_named(head: str) -> DataSource | None:
+    """The source that a spec names before its first colon, with or without parameters."""
+    return sources().get(head.partition("(")[0])
+
+
+def split_place(place: str, splits: Sequence[str]) -> tuple[str, str]:
+    """A path and the split that is named after it, if any; a path that exists as it is written names none.
+
+    >>> split_place("movies.tar.gz:val", ("test", "val")), split_place("movies:old", ("test", "val"))
+    (('movies.tar.gz', 'val'), ('movies:old', ''))
+    """
+    path, colon, split = place.rpartition(":")
+    if colon and split in splits and not os.path.lexists(place):
+        return path, split
+    return place, ""
+
+
+def parameters(data: str) -> Mapping[str, Any]:
+    """What a spec sets in brackets before its first colon.
+
+    Raises:
+        SpecError: the brackets cannot be read, or its source has no such parameter.
+
+    >>> parameters("test_part(seed=3, share=0.1):images")
+    {'seed': 3, 'share': 0.1}
+    """
+    head = data.partition(":")[0]
+    source = source_named(head)
+    if source is None or "(" not in head:
+        return {}
+    params = parse(head).params
+    for name in params:
+        if name not in source.params:
+            known = suggest(name, source.params) or f"; {source.id} has none"
+            raise SpecError(f"{data!r}: no parameter is called {name!r}{known}")
+    return params
+
+
+def check_parameters(data: str) -> None:
+    """Check what a spec, and the spec that it wraps, set in brackets.
+
+    Raises:
+        SpecError: they cannot be read, or a source has no such parameter.
+    """
+    parameters(data)
+    head, _, place = data.partition(":")
+    source = source_named(head)
+    if source is not None and source.wraps:
+        check_parameters(place)

@@ -47,13 +47,15 @@ def images(options: SourceOptions) -> Listing:
         paths.update({file: folder / file for file in files})
     names = sorted(paths)
 
-    def make(index: int) -> tuple[Sample, str | None]:
+    def label(index: int) -> str | None:
         name = names[index]
-        label = paths[name].stem.split("_")[2] if name.startswith("imagenet_") else None
-        return picture_sample(name, paths[name]), label
+        return paths[name].stem.split("_")[2] if name.startswith("imagenet_") else None
+
+    def make(index: int) -> tuple[Sample, str | None]:
+        return picture_sample(names[index], paths[names[index]]), label(index)
 
     labels = _imagenet_if_known() if options.classes is None else Labels.given(options.classes)
-    listing = Listing(name="images", modality=Modality.IMAGE, names=names, make=make, labels=labels)
+    listing = Listing(name="images", modality=Modality.IMAGE, names=names, make=make, labels=labels, label=label)
     return with_references(listing, beside((Path(__file__).parent / "annotations",), names))
 
 

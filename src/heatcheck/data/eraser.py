@@ -2,7 +2,6 @@
 
 import json
 import re
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -10,7 +9,9 @@ from typing import Any
 
 from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
+from heatcheck.data.archives import read_members
 from heatcheck.data.base import Listing, SourceOptions, distinct
+from heatcheck.data.catalogue import split_place
 from heatcheck.data.labels import Labels
 from heatcheck.data.places import kind_of, near_names
 from heatcheck.data.references import text_with
@@ -20,7 +21,6 @@ SPLITS = ("test", "val", "train")
 """Parts of a corpus, the first by default."""
 _LONGEST_FILE = 100_000_000
 _LARGEST_ARCHIVE = 1_000_000_000
-_MOST_MEMBERS = 500_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class _Corpus:
     group="texts",
     position=4,
     splits=SPLITS,
+    present="splits_of",
 )
 def eraser(where: str, options: SourceOptions) -> Listing:
     """One split of a corpus whose documents are classified, such as ERASER's movie reviews.
@@ -51,9 +52,8 @@ def eraser(where: str, options: SourceOptions) -> Listing:
         where: the corpus's folder or tar archive; then, after a colon, `test` (as without), `val` or `train`.
         options: what else a user says.
     """
-    place, colon, split = where.rpartition(":")
-    if not colon or split not in SPLITS:
-        place, split = where, SPLITS[0]
+    place, split = split_place(where, SPLITS)
+    split = split or SPLITS[0]
     corpus = _open(place)
     if split not in corpus.splits:
         raise HeatcheckError(f"{place!r} has no {split}.jsonl; it has {', '.join(corpus.splits) or 'no split at all'}")
@@ -67,9 +67,15 @@ def eraser(where: str, options: SourceOptions) -> Listing:
         modality=Modality.TEXT,
         names=names,
         make=lambda i: (_sample(names[i], kept[i], corpus.documents), kept[i].get("classification")),
+        label=lambda i: kept[i].get("classification"),
         labels=Labels.of((r.get("classification") for part in rows.values() for r in part), options.classes),
         notes=(f"{left} documents are left out, being in an earlier split",) if left else (),
     )
+
+
+def splits_of(where: str) -> tuple[str, ...]:
+    """The splits that a corpus has."""
+    return tuple(_open(where).splits)
 
 
 def _row(line: str) -> dict[str, Any]:
@@ -135,32 +141,24 @@ def _folder(root: Path) -> _Corpus:
 
 
 def _archive(path: Path) -> _Corpus:
-    """Documents and splits of an archive, read member by member into memory; nothing is written."""
-    documents: dict[str, Callable[[], bytes]] = {}
-    splits: dict[str, Sequence[str]] = {}
-    total = 0
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            for count, member in enumerate(archive):
-                total += member.size
-                if count > _MOST_MEMBERS or total > _LARGEST_ARCHIVE or member.size > _LONGEST_FILE:
-                    raise HeatcheckError(f"{str(path)!r} unpacks to more than a corpus should hold")
-                inside = PurePosixPath(member.name)
-                if not member.isreg() or inside.is_absolute() or ".." in inside.parts:
-                    continue
-                if inside.parent.name == "docs":
-                    documents[inside.name] = _content(archive, member)
-                elif inside.suffix == ".jsonl" and inside.stem in SPLITS:
-                    splits[inside.stem] = _lines(_content(archive, member)())
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise HeatcheckError(f"{str(path)!r} is not a tar archive that can be read: {error}") from error
-    return _Corpus(path.name.partition(".")[0], documents, splits)
+    files = read_members(path, _belongs, longest=_LONGEST_FILE, largest=_LARGEST_ARCHIVE)
+    return _Corpus(
+        path.name.partition(".")[0],
+        {name.name: _content(raw) for name, raw in files.items() if name.parent.name == "docs"},
+        {name.stem: _lines(raw) for name, raw in files.items() if _is_split(name)},
+    )
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[], bytes]:
-    file = archive.extractfile(member)
-    content = file.read() if file is not None else b""
-    return lambda: content
+def _belongs(name: PurePosixPath) -> bool:
+    return name.parent.name == "docs" or _is_split(name)
+
+
+def _is_split(name: PurePosixPath) -> bool:
+    return name.parent.name != "docs" and name.suffix == ".jsonl" and name.stem in SPLITS
+
+
+def _content(raw: bytes) -> Callable[[], bytes]:
+    return lambda: raw
 
 
 def _lines(raw: bytes) -> list[str]:

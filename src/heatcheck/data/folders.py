@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +11,7 @@ from heatcheck.core.sources import source
 from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of
 from heatcheck.data import sidecars
 from heatcheck.data.base import Listing, SourceOptions, distinct
+from heatcheck.data.catalogue import split_place
 from heatcheck.data.imagenet_names import imagenet_wnids
 from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.labels import Labels, as_index, is_missing, read_lines
@@ -20,15 +21,21 @@ from heatcheck.data.tables import read_table
 
 _WNID = re.compile(r"n\d{8}")
 _SIDECARS = frozenset({"labels.csv", "classes.txt", *sidecars.FILES})
+SPLITS = ("val", "test", "train")
+"""Subfolders that hold a split, where there is `train` and another one."""
+IMAGENET_SPLITS = ("val", "train")
+"""Of ImageNet, the first by default."""
 
 
 @source(
     "folder",
-    form="folder:PATH",
+    form="folder:PATH[:SPLIT]",
     modality="image",
-    about="a folder of pictures: flat, with a subfolder per class, or with a labels.csv; masks, boxes, parts",
+    about="a folder of pictures: flat, with a subfolder per class, or with a labels.csv; masks, boxes, parts; splits val, test, train where they are subfolders",
     group="images",
     position=1,
+    splits=SPLITS,
+    present="splits_of",
 )
 def folder(where: str, options: SourceOptions) -> Listing:
     """A folder of pictures, flat or with a subfolder per class.
@@ -37,27 +44,103 @@ def folder(where: str, options: SourceOptions) -> Listing:
     `classes.txt`, else ImageNet's if subfolders are wnids, else the subfolders in sorted order.
     A `labels.csv` (file, label) beside the pictures labels them instead. References are read from `masks/`,
     `boxes.csv`, `parts.csv`, `parts/` and `without/`, where these are there.
+
+    With a split, its subfolder is read in the same way, and classes are those of all splits together, so that every
+    split numbers them alike.
+
+    Args:
+        where: the folder; then, after a colon, `val`, `test` or `train`.
+        options: what else a user says.
     """
+    place, split = split_place(where, SPLITS)
+    root = existing(place, "folder")
+    labels = Labels.given(options.classes) if options.classes is not None else None
+    if not split:
+        listing = picture_listing(root, root, options, labels)
+        note = f"subfolders are splits, not classes: write folder:{place}:train for one of them"
+        return replace(listing, notes=(note, *listing.notes)) if _only_splits(root) else listing
+    inner = _split_folder(root, split, SPLITS)
+    if labels is None:
+        labels = Labels.given(root / "classes.txt") if (root / "classes.txt").is_file() else _common_labels(root)
+    return replace(picture_listing(inner, inner, options, labels), name=f"{root.resolve().name}-{split}")
+
+
+def splits_of(where: str) -> tuple[str, ...]:
+    """The splits that a folder has: `train` and others, as subfolders."""
     root = existing(where, "folder")
-    return _listing(root, root, options, Labels.given(options.classes) if options.classes is not None else None)
+    found = tuple(split for split in SPLITS if (root / split).is_dir())
+    return found if "train" in found and len(found) > 1 else ()
+
+
+def _only_splits(root: Path) -> bool:
+    return bool(splits_of(str(root))) and {p.name for p in _subfolders(root)} <= set(SPLITS)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise HeatcheckError(f"folder {str(folder)!r} cannot be read: {error.strerror}") from error
+
+
+def _split_folder(root: Path, split: str, splits: tuple[str, ...]) -> Path:
+    if not (root / split).is_dir():
+        known = ", ".join(name for name in splits if (root / name).is_dir())
+        raise HeatcheckError(f"{str(root)!r} has no subfolder {split}; of {', '.join(splits)} it has {known or 'none'}")
+    return root / split
+
+
+def _common_labels(root: Path) -> Labels | None:
+    """The classes of all splits together, or None where each split finds the same ones, or none, by itself."""
+    folders = [root / split for split in SPLITS if (root / split).is_dir()]
+    tables = [_rows(folder / "labels.csv") for folder in folders if (folder / "labels.csv").is_file()]
+    if tables:
+        rows = [row for table in tables for row in table]
+        return None if any("wnid" in row for row in rows) else Labels.of(row["label"] for row in rows)
+    names = {path.name for folder in folders for path in _subfolders(folder)} - set(sidecars.FOLDERS)
+    if len(names) < 2 or _are_wnids(names):
+        return None
+    return Labels(tuple(sorted(names)), sorted_names=True)
+
+
+def _are_wnids(names: Iterable[str]) -> bool:
+    """Whether all of these are wnids of ImageNet's thousand classes."""
+    return all(_WNID.fullmatch(name) for name in names) and set(names) <= set(imagenet_wnids())
 
 
 @source(
     "imagenet",
-    form="imagenet:PATH",
+    form="imagenet:PATH[:SPLIT]",
     modality="image",
-    about="ImageNet: val/nXXXXXXXX/*.JPEG, or pictures with a labels.csv (file, label, wnid, name)",
+    about="ImageNet: val/nXXXXXXXX/*.JPEG, train/ likewise, or pictures with a labels.csv (file, label, wnid, name); splits val, train",
     licence="ImageNet's terms of access",
     group="images",
     position=2,
+    splits=IMAGENET_SPLITS,
+    present="imagenet_splits_of",
     recognises="is_imagenet",
 )
 def imagenet(where: str, options: SourceOptions) -> Listing:
-    """ImageNet's validation pictures, in wnid folders (here or in `val/`) or beside a `labels.csv`."""
-    root = existing(where, "folder")
-    inner = root / "val" if (root / "val").is_dir() else root
+    """ImageNet's pictures: wnid folders, here or in `val/` or `train/`, or pictures beside a `labels.csv`.
+
+    Args:
+        where: the folder; then, after a colon, `val` (as without) or `train`.
+        options: what else a user says.
+    """
+    place, split = split_place(where, IMAGENET_SPLITS)
+    root = existing(place, "folder")
     labels = Labels.imagenet() if options.classes is None else Labels.given(options.classes)
-    return _listing(root, inner, options, labels)
+    if split == "train":
+        inner = _split_folder(root, split, IMAGENET_SPLITS)
+        return replace(picture_listing(inner, inner, options, labels), name=f"{root.resolve().name}-train")
+    inner = root / "val" if (root / "val").is_dir() else root
+    return picture_listing(root, inner, options, labels)
+
+
+def imagenet_splits_of(where: str) -> tuple[str, ...]:
+    """The splits that a folder has as subfolders, if it has both."""
+    root = existing(where, "folder")
+    return IMAGENET_SPLITS if all((root / split).is_dir() for split in IMAGENET_SPLITS) else ()
 
 
 def is_imagenet(root: Path) -> bool:
@@ -87,8 +170,14 @@ def files(where: str, options: SourceOptions) -> Listing:
         written, label = pairs[index]
         return picture_sample(names[index], path.parent / Path(written).expanduser()), label
 
-    labels = Labels.of((label for _, label in pairs), options.classes)
-    return Listing(name=path.stem, modality=Modality.IMAGE, names=names, make=make, labels=labels)
+    return Listing(
+        name=path.stem,
+        modality=Modality.IMAGE,
+        names=names,
+        make=make,
+        label=lambda i: pairs[i][1],
+        labels=Labels.of((label for _, label in pairs), options.classes),
+    )
 
 
 def _path_and_label(line: str, base: Path) -> tuple[str, str | None]:
@@ -160,7 +249,15 @@ def _walk(root: Path) -> tuple[list[Path], list[Path]]:
     return files, circles
 
 
-def _listing(root: Path, inner: Path, options: SourceOptions, labels: Labels | None) -> Listing:
+def picture_listing(root: Path, inner: Path, options: SourceOptions, labels: Labels | None) -> Listing:
+    """The pictures of a folder, labelled by a `labels.csv` or by their subfolders, with the references beside them.
+
+    Args:
+        root: the folder that a user names.
+        inner: the folder in it that holds the pictures; sidecars may lie in either.
+        options: what else a user says.
+        labels: how to read labels; None to find out.
+    """
     try:
         found = search(inner)
     except OSError as error:
@@ -193,7 +290,7 @@ def _with_subfolders(name: str, root: Path, found: Found, labels: Labels | None)
     notes = list(found.notes)
     if groups and None in written:
         notes.append(f"{written.count(None)} pictures lie beside the class folders and have no label")
-    if labels is None and groups and all(_WNID.fullmatch(g) for g in groups) and set(groups) <= set(imagenet_wnids()):
+    if labels is None and groups and _are_wnids(groups):
         labels = Labels.imagenet()
         notes.append("subfolders are ImageNet wnids, so labels are ImageNet's; pass classes= for another order")
     if not groups:
@@ -206,6 +303,7 @@ def _with_subfolders(name: str, root: Path, found: Found, labels: Labels | None)
         modality=Modality.IMAGE,
         names=[str(path) for path in found.pictures],
         make=lambda i: (picture_sample(str(found.pictures[i]), root / found.pictures[i]), written[i]),
+        label=written.__getitem__,
         labels=labels,
         notes=tuple(notes),
     )
@@ -251,14 +349,21 @@ def _with_table(name: str, root: Path, found: Found, rows: list[Mapping[str, str
         *([f"{unlisted} pictures are not in labels.csv and have no label"] if unlisted else []),
     )
 
-    def make(index: int) -> tuple[Sample, Any]:
-        file = names[index]
-        if ".." in PurePosixPath(file).parts or PurePosixPath(file).is_absolute():
-            problem = f"labels.csv names {file!r}, which lies outside its folder"
-            return Sample(file, digest_of("outside", file), root, problem=problem), None
-        return picture_sample(file, root / file), _label_in(row_of.get(file, {}), labels)
+    def label(index: int) -> str | None:
+        return _label_in(row_of.get(names[index], {}), labels)
 
-    return Listing(name=name, modality=Modality.IMAGE, names=names, make=make, labels=labels, notes=notes)
+    def make(index: int) -> tuple[Sample, Any]:
+        return listed_picture(names[index], root, "labels.csv"), label(index)
+
+    return Listing(name=name, modality=Modality.IMAGE, names=names, make=make, labels=labels, label=label, notes=notes)
+
+
+def listed_picture(file: str, root: Path, listed_in: str) -> Sample:
+    """A picture that a list names, relative to a folder; one that lies outside it has a problem and is not looked at."""
+    if ".." in PurePosixPath(file).parts or PurePosixPath(file).is_absolute():
+        problem = f"{listed_in} names {file!r}, which lies outside its folder"
+        return Sample(file, digest_of("outside", file), root, problem=problem)
+    return picture_sample(file, root / file)
 
 
 def _label_in(row: Mapping[str, str], labels: Labels) -> str | None:

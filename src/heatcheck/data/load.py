@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from heatcheck.core.spec import suggest
+from heatcheck.core.spec import SpecError, suggest
 from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset, LabelsArg, Listing, SourceOptions
-from heatcheck.data.catalogue import sources
+from heatcheck.data.catalogue import DataSource, parameters, source_named, sources
 from heatcheck.data.images import SUFFIXES
 from heatcheck.data.labels import ClassesArg, Labels, read_lines
 from heatcheck.data.places import kind_of, near_names
@@ -67,26 +68,43 @@ def listing_of(spec: Any, options: SourceOptions) -> Listing:
     if not isinstance(spec, str | Path):
         return _from_object(spec, options)
     text = str(spec)
-    id, colon, where = text.partition(":")
-    source = sources().get(id) if isinstance(spec, str) else None
+    head, colon, where = text.partition(":")
+    source = source_named(head) if isinstance(spec, str) else None
     if source is not None and source.form == text:
-        return _call(id, (), options)
+        return _call(source.id, (), options)
+    if source is not None and source.only_split:
+        return _call(source.id, (_split(source, text),), options)
     if source is not None and colon and source.takes_place:
-        return _call(id, (where,), options)
+        try:
+            params = parameters(text)
+        except SpecError as error:
+            raise HeatcheckError(f"data={error}") from error
+        return _call(source.id, (where,), options, params)
     path = Path(text).expanduser()
     if text.strip() and kind_of(path) is not None:
         if path.suffix.lower() in SUFFIXES and kind_of(path) == "file":
             return _call("sequence", ([path],), options)
-        return _call(_guess(path), (str(path),), options)
-    raise HeatcheckError(_unknown(text, id))
+        return _call(source_of(path), (str(path),), options)
+    raise HeatcheckError(unknown_spec(text))
 
 
-def _call(id: str, place: tuple[Any, ...], options: SourceOptions) -> Listing:
+def _split(source: DataSource, text: str) -> str:
+    split = source.split_in(text)
+    if split is None:
+        raise HeatcheckError(
+            f"data={text!r}: {source.id} has the splits {', '.join(source.splits)}; write {source.form}"
+        )
+    return split
+
+
+def _call(
+    id: str, place: tuple[Any, ...], options: SourceOptions, params: Mapping[str, Any] = MappingProxyType({})
+) -> Listing:
     named = options.text_column is not None or options.label_column is not None
     if named and not sources()[id].columns:
         tables = ", ".join(suffix for source in sources().values() if source.columns for suffix in source.suffixes)
         raise HeatcheckError(f"text_column and label_column are for tables ({tables}), not for {id!r} data")
-    listing: Listing = sources()[id].load()(*place, options)
+    listing: Listing = sources()[id].load()(*place, options, **params)
     return listing
 
 
@@ -114,7 +132,7 @@ def _are_columns(contents: Any, labels: Any) -> bool:
     return len(contents) != 2 or not all(isinstance(label, str) for label in labels)
 
 
-def _guess(path: Path) -> str:
+def source_of(path: Path) -> str:
     """The id of the source that reads a path."""
     if path.is_dir():
         return next((id for id, source in sources().items() if source.fits(path)), "folder")
@@ -126,7 +144,9 @@ def _guess(path: Path) -> str:
     )
 
 
-def _unknown(text: str, id: str) -> str:
+def unknown_spec(text: str) -> str:
+    """What to say of a spec that is neither a source nor a path."""
+    id = text.partition(":")[0].partition("(")[0]
     kinds = [id for id, source in sources().items() if source.has_spec]
     near = suggest(id, kinds)
     hint = near if "did you mean" in near else near_names(Path(text).expanduser())
@@ -145,7 +165,7 @@ def _relabelled(listing: Listing, labels: LabelsArg, classes: ClassesArg) -> Lis
     def make(index: int) -> tuple[Sample, Any]:
         return listing.make(index)[0], written[index]
 
-    return replace(listing, make=make, labels=reader)
+    return replace(listing, make=make, labels=reader, label=lambda i: written[i])
 
 
 def _written(names: Sequence[str], labels: Any) -> Sequence[Any]:

@@ -64,6 +64,7 @@ def squares(where: str, options: SourceOptions) -> Listing:
         modality=Modality.IMAGE,
         names=plain.names,
         make=make,
+        label=lambda i: int(i < marked),
         labels=Labels.given(CLASSES if options.classes is None else options.classes),
         notes=plain.notes,
     )

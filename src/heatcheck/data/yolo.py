@@ -72,8 +72,15 @@ def yolo(where: str, options: SourceOptions) -> Listing:
             return Sample(sample.name, sample.digest, sample.content, problem=sample.problem or str(error)), None
         if sample.problem is not None or not objects:
             return sample, None
-        main, reference = _reference(objects, names, size_of(sample.content))
-        return picture_with(sample, reference), main if labels.read(main)[1] is None else None
+        return picture_with(sample, _reference(objects, names, size_of(sample.content))), label(index)
+
+    def label(index: int) -> str | None:
+        try:
+            objects = _read(texts[found.pictures[index]])
+        except HeatcheckError:
+            return None
+        main = _main_class(objects, names) if objects else None
+        return main if labels.read(main)[1] is None else None
 
     unlabelled = sum(file is None for file in texts.values())
     return Listing(
@@ -81,6 +88,7 @@ def yolo(where: str, options: SourceOptions) -> Listing:
         modality=Modality.IMAGE,
         names=[str(path) for path in found.pictures],
         make=make,
+        label=label,
         labels=labels,
         notes=(
             "the mask shows the class that covers most of the picture",
@@ -140,20 +148,22 @@ def _object(line: str) -> _Object:
     return _Object(int(kind), tuple(values))
 
 
-def _reference(
-    objects: Sequence[_Object], names: Mapping[int, str], size: tuple[int, int]
-) -> tuple[str, dict[str, Any]]:
-    """The name of the main class, and the references of its picture."""
+def _main_class(objects: Sequence[_Object], names: Mapping[int, str]) -> str:
+    """The name of the class that covers most of the picture."""
     areas: dict[int, float] = {}
     for thing in objects:
         areas[thing.kind] = areas.get(thing.kind, 0.0) + thing.area()
+    main = max(sorted(areas), key=areas.__getitem__)
+    return names.get(main, str(main))
+
+
+def _reference(objects: Sequence[_Object], names: Mapping[int, str], size: tuple[int, int]) -> dict[str, Any]:
+    """The references of a picture: the main class as mask, every class as part."""
     parts = {
         names.get(kind, str(kind)): {"polygons": [o.in_pixels(*size) for o in objects if o.kind == kind]}
-        for kind in sorted(areas)
+        for kind in sorted({thing.kind for thing in objects})
     }
-    main = max(sorted(areas), key=areas.__getitem__)
-    name = names.get(main, str(main))
-    return name, {"mask": parts[name], "parts": parts}
+    return {"mask": parts[_main_class(objects, names)], "parts": parts}
 
 
 def _class_names(root: Path) -> dict[int, str]:
