@@ -34,6 +34,12 @@ MUTANTS = (
     ("methods/controls.py", "- free.cumsum(1) + 1", "- free.cumsum(1)", "test_position_falls_evenly_in_reading_order"),
     (
         "methods/controls.py",
+        "return 2 * super().attribute(probe, batch) - 1",
+        "return 2 * super().attribute(probe, batch)",
+        "test_signed_noise_is_uniform_around_zero",
+    ),
+    (
+        "methods/controls.py",
         "return -super().attribute(probe, batch)",
         "return super().attribute(probe, batch)",
         "test_oracles_are_the_best_and_the_worst_that_single_deletion_can_see",
@@ -41,7 +47,17 @@ MUTANTS = (
 )
 
 
-CONTROLS = ("random", "constant", "sobel", "center", "input_magnitude", "position", "oracle", "anti_oracle")
+CONTROLS = (
+    "random",
+    "signed_random",
+    "constant",
+    "sobel",
+    "center",
+    "input_magnitude",
+    "position",
+    "oracle",
+    "anti_oracle",
+)
 
 
 @pytest.mark.parametrize("id", CONTROLS)
@@ -69,6 +85,14 @@ def test_random_is_the_samples_own_uniform_noise(lab):
     streams = lab.batch(x).streams.derive(model.identity)
     want = torch.rand(40, 40, generator=streams.generator(1, "random-map"), dtype=torch.float64)
     torch.testing.assert_close(got[1], want)
+
+
+def test_signed_noise_is_uniform_around_zero(lab):
+    model, x = lab.wrap(lab.network(side=40)), lab.pictures(4, side=40)
+    plain, got = (lab.explain(id, model, x) for id in ("random", "signed_random"))
+    torch.testing.assert_close(got.values, 2 * plain.values - 1)
+    assert got.signed and not plain.signed
+    assert -1 <= got.values.min() < -0.99 and 0.99 < got.values.max() <= 1
 
 
 def test_random_agrees_with_no_other_model_but_does_not_mind_random_weights(lab):

@@ -18,7 +18,7 @@ MUTANTS = (
         "test_the_truth_scores_one_and_its_negation_zero",
     ),
     (
-        "metrics/part_deletion.py",
+        "probe/parts.py",
         "lambda i: ~hidden[i]",
         "lambda i: hidden[i]",
         "test_the_truth_scores_one_and_its_negation_zero",
@@ -30,15 +30,15 @@ MUTANTS = (
         "test_renderings_take_the_place_of_the_fill",
     ),
     (
-        "metrics/part_deletion.py",
+        "probe/parts.py",
         "after[shown] = probe.named_answers(batch, rows[shown], names, make)",
         "after[shown] = probe.named_answers(batch, rows[shown], names, lambda i: make(0 * i))",
         "test_renderings_take_the_place_of_the_fill",
     ),
     (
-        "metrics/part_deletion.py",
-        "read(self.output)[rows] - after",
-        "read(self.output)[rows] + after",
+        "probe/parts.py",
+        "read(output)[rows] - after",
+        "read(output)[rows] + after",
         "test_the_truth_scores_one_and_its_negation_zero",
     ),
 )

@@ -90,6 +90,8 @@ class Method(Component, ABC):
     post: str = "none"
 
     interpolation: ClassVar[str] = "bilinear"
+    reads_references: ClassVar[bool] = False
+    """Whether its maps depend on what metrics compare with, so that stored ones may not fit; true of oracles alone."""
 
     @property
     def plain_gradient(self) -> bool:

@@ -47,6 +47,26 @@ class Random(Method):
         return probe.domain.as_map(sites, batch.x)
 
 
+@method("signed_random", family="control", uses=(), properties=("target_free",), control=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SignedRandom(Random):
+    """Uniform noise between -1 and 1, drawn for each sample.
+
+    Its mirror image is as likely as itself, so that it says nothing about the size of what it is summed over, which
+    unsigned noise does: where parts differ in size, as under `part_deletion`, it is what chance is.
+
+    Args:
+        grid: cells per side of coarse noise that is enlarged bilinearly; none draws every site separately.
+
+    Cost per sample: nothing.
+    """
+
+    revised: ClassVar[Mapping[str, int]] = {}
+
+    def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
+        return 2 * super().attribute(probe, batch) - 1
+
+
 @method("constant", family="control", uses=(), properties=("nonnegative", "target_free"), control=True)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Constant(Method):

@@ -17,6 +17,7 @@ from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.metrics.base import circular
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.models.devices import check_precision, choose_device, devices, gpus_of, own_device
+from heatcheck.models.same_architecture import network_architecture
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.probe.tuning import settle
@@ -83,6 +84,7 @@ class Part:
         tried: the first inputs that the model could read.
         notes: what was decided about how it is computed, in sentences.
         compiling: seconds that compiling takes in each process.
+        architecture: the digest of its network's architecture, where sums need it; empty where it is not known.
     """
 
     label: str
@@ -93,6 +95,7 @@ class Part:
     tried: tuple[Inputs, ...] = ()
     notes: list[str] = field(default_factory=list)
     compiling: float = 0.0
+    architecture: str = ""
 
     def work(self, samples: Sequence[Sample], store: Store, sources: Sources, timeout: float | None = None) -> Work:
         """A chunk of this part, as plain data."""
@@ -198,7 +201,6 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     methods, no_method = trial.methods
     metrics, no_metric = resolve_components(setup.metrics, model)
     shared, alone = compares_models(metrics, setup)
-    x = tried[0]
     grid = ModelGrid(
         model=model,
         numerics=found.numerics,
@@ -209,8 +211,9 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         maps=runtime.maps,
         gallery=frozenset([s.digest for s in setup.data if not s.problem][:GALLERY]),
     )
-    pairs = find_circular(grid, Shape(model.domain, x, model))
-    return Part(label, grid, shared, {**no_method, **found.refused, **no_metric, **alone}, pairs, tuple(tried))
+    pairs = find_circular(grid, first_shape(model, samples) or Shape(model.domain, tried[0], model))
+    skipped = {**no_method, **found.refused, **no_metric, **alone}
+    return Part(label, grid, shared, skipped, pairs, tuple(tried), architecture=found.architecture)
 
 
 @dataclass(frozen=True)
@@ -221,11 +224,13 @@ class TriedOut:
         channels_last: the memory layout that suits the model; None where it has none.
         refused: methods that cannot explain it, with the reason.
         numerics: the shape of its calls.
+        architecture: the digest of its network's architecture; empty where nobody asks, or there is no network.
     """
 
     channels_last: bool | None
     refused: dict[str, str]
     numerics: Numerics
+    architecture: str = ""
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -285,7 +290,18 @@ class Trial:
             channels_last=getattr(self.model, "channels_last", None),
             refused={m.label: why for m in methods if (why := reason_against(m.component, self.model, self.inputs))},
             numerics=fixed_numerics(self.model, self.inputs, self.runtime, self.store, device),
+            architecture=self.architecture(),
         )
+
+    def architecture(self) -> str:
+        """The digest of the network's architecture, where it may lend a part of a sum or borrow one; else empty."""
+        borrows = any(metric.composite and metric.lent for _, metric in self.setup.metrics)
+        if self.model.trained is None and not borrows:
+            return ""
+        try:
+            return network_architecture(self.model, self.inputs[0])
+        except HeatcheckError:  # a function, or a last layer like no other
+            return ""
 
 
 def leads(setup: Setup, runtime: Runtime) -> bool:
@@ -415,6 +431,18 @@ def write_numerics(store: Store, parts: Sequence[Part]) -> None:
     written = (store.folder / NUMERICS).exists() and NUMERICS not in store.unchecked
     if new.keys() - known.keys() or not written:
         store.write(NUMERICS, {**new, **known})
+
+
+def first_shape(model: Model, samples: Sequence[Sample]) -> Shape | None:
+    """The first sample that the model can read and that has references, as a forecast sees it."""
+    for sample in samples:
+        if not sample.problem and sample.reference:
+            try:
+                x = model.encode(sample)
+                return Shape(model.domain, x, model, model.references(sample, x))
+            except Exception:  # noqa: S112 - reported per sample when its chunk is run
+                continue
+    return None
 
 
 def find_circular(grid: ModelGrid, shape: Shape) -> list[tuple[str, str]]:

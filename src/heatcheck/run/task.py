@@ -349,7 +349,9 @@ class GroupTask:
         return store is None or lacks_cell(store, self.session.grid, method, record)
 
     def stored(self, method: Labelled, record: Mapping[str, Any]) -> Attribution | None:
-        """The sample's map, if it is stored."""
+        """The sample's map, if it is stored; maps are filed without references, so those that depend on them are not used."""
+        if method.component.reads_references:
+            return None
         grid = self.session.grid
         found = stored_map(self.session.store, grid.model.identity, grid.seed, method, [record])
         return None if found is None else found.maps

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heatcheck.core import catalogue
@@ -138,7 +139,9 @@ def check_padding_irrelevant(method: Method, models: Models | None = None) -> No
         reference = fresh(method, model, batch)
         for width, rows in PADDED_WIDTHS.items():
             some = batch.take(rows)
-            wide = fresh(method, model, replace(some, x=toys.padded(some.x, width)))
+            room = width - some.x["ids"].shape[1]
+            marks = tuple({kind: F.pad(mark, (0, room)) for kind, mark in own.items()} for own in some.references)
+            wide = fresh(method, model, replace(some, x=toys.padded(some.x, width), references=marks))
             told = f"a text padded to {width} tokens has another map than padded to {batch.x['ids'].shape[1]}"
             for i, row in enumerate(rows):
                 assert wide.status[i] == reference.status[row], f"{who}: {told}: {wide.status[i]}"
@@ -285,7 +288,7 @@ def check_passes_predicted(method: Method, models: Models | None = None) -> None
         component(probe, batch)
         forwards = backwards = 0
         for i in range(len(batch)):
-            shape = Shape(model.domain, batch.x.take(torch.tensor([i])), model)
+            shape = Shape(model.domain, batch.x.take(torch.tensor([i])), model, batch.references[i])
             more = passes_of(component.asks(shape), component.passes(shape))
             forwards, backwards = forwards + more[0], backwards + more[1]
         counted, foretold = (probe.spent.forwards, probe.spent.backwards), (forwards, backwards)
