@@ -27,7 +27,7 @@ from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
 from heatcheck.data.catalogue import check_parameters, sources, split_spec
 from heatcheck.models.catalogue import models, source_id
-from heatcheck.models.file_names import is_weights_file, recognised
+from heatcheck.models.file_names import RECORD, TRAINED, is_weights_file, recognised
 from heatcheck.models.presets import parse_preprocess
 from heatcheck.models.targets import checked_target, function_of
 from heatcheck.profiles import load_profile
@@ -319,6 +319,8 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if is_weights_file(value):
             return path(value)
         place, at, checkpoint = value.partition("@")
+        if place.startswith(TRAINED) or (folder / Path(place).expanduser() / RECORD).is_file():
+            return f"{TRAINED}{path(place.removeprefix(TRAINED))}{at}{checkpoint}"
         if (named := function_of(place)) is not None:
             return f"{path(named[0])}:{named[1]}" + (f"@{path(checkpoint)}" if at else "")
         start = max(value.rfind(":"), value.rfind("@")) + 1

@@ -1,4 +1,4 @@
-"""Weights whose file name tells what they belong to, so that the path alone is a model."""
+"""Weights whose file name tells what they belong to, and folders of trainings: the path alone is a model."""
 
 import re
 from dataclasses import dataclass
@@ -8,6 +8,10 @@ from heatcheck.core.spec import SpecError, suggest
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """The classes of CIFAR-10, in its order."""
+TRAINED = "trained:"
+"""What the specs of models that were trained here begin with."""
+RECORD = "training.json"
+"""The file by which the folder of a training is known."""
 _ENDINGS = (".safetensors", ".pt", ".pth", ".th", ".pth.tar")
 
 
@@ -51,6 +55,14 @@ def is_weights_file(spec: str) -> bool:
     """
     before = re.split("[:@]", spec)[0]
     return spec.endswith(_ENDINGS) and (Path(spec).expanduser().is_file() or before == spec)
+
+
+def full_spec(spec: str) -> str:
+    """The spec of a model that was written as nothing but the folder of its training; any other as it is."""
+    folder, at, checkpoint = spec.partition("@")
+    if (Path(folder).expanduser() / RECORD).is_file():
+        return f"{TRAINED}{folder}{at}{checkpoint}"
+    return spec
 
 
 def recognised(path: str) -> tuple[str, tuple[str, ...] | None]:

@@ -12,7 +12,7 @@ from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.models.base import Model
 from heatcheck.models.catalogue import IN_FILE, models, source_id
 from heatcheck.models.devices import check_precision, choose_device, own_device
-from heatcheck.models.file_names import is_weights_file, recognised
+from heatcheck.models.file_names import full_spec, is_weights_file, recognised
 from heatcheck.models.objects import model_of, object_name
 from heatcheck.models.request import Request, Trainer
 from heatcheck.models.transforms import as_preprocess
@@ -30,6 +30,7 @@ def load_model(
     checkpoint: PathLike | None = None,
     identity: str | None = None,
     modality: str | None = None,
+    headless: bool = False,
     device: str | None = None,
     precision: str | None = None,
     trainers: Mapping[str, Trainer] | None = None,
@@ -53,6 +54,8 @@ def load_model(
         checkpoint: a local file with weights: safetensors, or a state dict that `torch.save` wrote.
         identity: for a function: what its results are filed under. Change it whenever its answers change.
         modality: `image` or `text`, for hub models that exist for both.
+        headless: whether a hub model without a classifier's last layer will do, as the start of a training; it gets one
+            that has learnt nothing.
         device: `auto` for the best there is, `cpu`, `cuda`, `cuda:1` or `mps`; by default a module stays where it lives,
             and what is loaded by name is on the CPU.
         precision: in what passes are computed: fp32, tf32, bf16 or fp16; part of the model's identity.
@@ -78,6 +81,7 @@ def load_model(
         checkpoint=checkpoint,
         identity=identity,
         modality=modality,
+        headless=headless,
         trainers=trainers or {},
     )
     with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
@@ -112,7 +116,7 @@ def _label(spec: Any) -> str:
 
 
 def _by_spec(spec: str, request: Request) -> Model:
-    known = models()
+    known, spec = models(), full_spec(spec)
     if is_weights_file(spec):
         try:
             network, classes = recognised(spec)

@@ -10,9 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from heatcheck.core.files import as_json, read_patiently, write_atomically
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError
+from heatcheck.models.file_names import RECORD
 
-RECORD, WEIGHTS, LAST, KEPT = "training.json", "weights.safetensors", "last.safetensors", "checkpoints"
-"""A training's files: its record, the chosen weights, the last state, the folder of weights kept along the way."""
+WEIGHTS, LAST, KEPT = "weights.safetensors", "last.safetensors", "checkpoints"
+"""A training's files beside its record: the chosen weights, the last state, the folder of weights kept along the way."""
+
+CHOSEN = "chosen"
+"""The checkpoint in `Model.trained` that stands for the chosen weights."""
 
 OF_NETWORK = "network/"
 """What the names of the network's tensors begin with in a file that holds the optimizer's, too."""
@@ -130,11 +134,29 @@ class TrainingRecord(BaseModel):
             raise HeatcheckError(f"{path} is damaged: {str(problem).splitlines()[0]}") from problem
 
 
-def is_training(folder: Path) -> bool:
-    """Whether a folder holds a training."""
-    return (folder / RECORD).is_file()
-
-
 def checkpoint_names(folder: Path) -> list[str]:
     """The names of the weights that were kept along a training, in order."""
     return [kept.name for kept in TrainingRecord.read(folder).kept]
+
+
+def told(trained: Mapping[str, Any]) -> list[str]:
+    """How a model came about, in sentences: what `Model.trained` holds, or what a run's record keeps of it."""
+    parent, accuracy = trained["parent"], trained["accuracy"]
+    variant = f" ({trained['variant']})" if trained["variant"] else ""
+    lines = [
+        f"Trained from {parent['name']} (identity {parent['identity'][:12]}) by recipe {trained['recipe']}{variant} with "
+        f"seed {trained['settings']['seed']}, on {trained['samples']:,} samples of {trained['data']}."
+    ]
+    settings = trained["settings"]
+    if settings.get("delete"):
+        lines.append(
+            f"Of {settings['delete']:.0%} of the pictures it saw, one cell of grid({settings['grid']}) was replaced with "
+            f"{settings['fill']}."
+        )
+    if "chosen" in accuracy:
+        held_out = f"{trained['held_out_samples']:,} held-out samples of {trained['held_out']}"
+        before = f", {accuracy['before']:.1%} before" if "before" in accuracy else ""
+        lines.append(f"Accuracy on {held_out}: {accuracy['chosen']:.1%} after epoch {trained['chosen']:g}{before}.")
+    if trained.get("checkpoint", CHOSEN) != CHOSEN:
+        lines.append(f"These are its weights {trained['checkpoint']}, kept along the way, not the chosen ones.")
+    return [*lines, *trained["marks"]]

@@ -25,6 +25,7 @@ from heatcheck.core.files import make_folder, sweep_temporaries, write_atomicall
 from heatcheck.core.progress import Progress, choose, describe, stop
 from heatcheck.core.types import HeatcheckError
 from heatcheck.models.devices import choose_device
+from heatcheck.models.file_names import RECORD
 from heatcheck.models.training_record import KEPT, LAST, WEIGHTS, Kept, TrainingRecord
 from heatcheck.models.weights import load_weights
 from heatcheck.probe.calls import threads
@@ -92,7 +93,7 @@ def resumed(record: TrainingRecord, folder: Path) -> TrainingRecord:
     Raises:
         HeatcheckError: the folder holds another training; says what differs.
     """
-    if not (folder / LAST).exists() and not (folder / "training.json").exists():
+    if not (folder / RECORD).exists():
         return record
     found = TrainingRecord.read(folder)
     differing = [
@@ -148,8 +149,10 @@ class _Training:
 
     def run(self) -> TrainingRecord:
         """Train to the end."""
+        if self.writes:
+            self.task.accompany(self.folder)
         last = self.folder / LAST
-        if last.exists():
+        if last.exists() and self.record.accuracy:
             self.position = load_state(last, self.plain, self.optimizer)
             self._load_scaler()
             self._forget_log()

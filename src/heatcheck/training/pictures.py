@@ -19,7 +19,7 @@ from heatcheck.models.preprocess import SAY_IT, Preprocess
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.augment import augmentation
 from heatcheck.training.recipe import Recipe
-from heatcheck.training.task import Examples, Task
+from heatcheck.training.task import Examples, Task, readable
 
 
 class PictureTask(Task):
@@ -128,25 +128,3 @@ def preprocess_of(model: TorchModel) -> Preprocess:
     if found is None:
         raise HeatcheckError(f"{model.name} cannot learn from pictures: its preprocessing is not known; {SAY_IT}")
     return found
-
-
-def readable(data: Dataset, classes: int) -> tuple[Sample, ...]:
-    """The samples of a data set; all of them must be readable, and have a label.
-
-    Raises:
-        HeatcheckError: one is not, or has a label that is no class.
-    """
-    for sample in data:
-        if sample.problem is not None:
-            raise HeatcheckError(
-                f"sample {sample.name!r} of {data.name!r} cannot be read: {sample.problem}; mend or remove it"
-            )
-        if sample.label is None:
-            raise HeatcheckError(
-                f"sample {sample.name!r} of {data.name!r} has no label, so nothing can be learnt from it"
-            )
-        if not 0 <= sample.label < classes:
-            raise HeatcheckError(
-                f"sample {sample.name!r} of {data.name!r} has the label {sample.label}, but there are {classes} classes"
-            )
-    return data.samples

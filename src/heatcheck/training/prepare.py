@@ -13,12 +13,13 @@ from heatcheck.data.load import load_data
 from heatcheck.data.matching import match_labels
 from heatcheck.data.splits import training_specs
 from heatcheck.models.base import Model, TorchModel
-from heatcheck.models.fingerprints import architecture_digest
+from heatcheck.models.load import load_model
 from heatcheck.models.networks import trainable_copy
+from heatcheck.models.request import Trainer
 from heatcheck.models.retarget import reinitialised, with_classes
+from heatcheck.models.same_architecture import network_architecture
 from heatcheck.models.training_record import Parent, TrainingRecord
 from heatcheck.models.vision import VisionModel
-from heatcheck.training.defaults import load_model
 from heatcheck.training.loop import numerics, steps_of
 from heatcheck.training.recipe import Recipe
 from heatcheck.training.task import Task
@@ -49,6 +50,7 @@ def prepare(
     preprocess: Any = None,
     device: str = "auto",
     threads: int | None = None,
+    trainers: Mapping[str, Trainer] | None = None,
     **also: Any,
 ) -> Prepared:
     """Load the model and the data of a training, and match them.
@@ -61,13 +63,15 @@ def prepare(
         preprocess: what is done to pictures, where the model does not say it.
         device: where it is computed.
         threads: of the CPU.
+        trainers: what trains a model on first use, by its id.
         **also: what some tasks need beside data, such as `roar`'s maps.
 
     Raises:
         HeatcheckError: something does not fit; says what.
     """
     kind = TASKS[recipe.task]
-    base = kind.fitting(load_model(model, preprocess=preprocess, guess=True))
+    given = load_model(model, preprocess=preprocess, guess=True, headless=True, trainers=trainers)
+    base = kind.fitting(given)
     if not isinstance(base, TorchModel):
         raise HeatcheckError(f"{base.name} is a function: only networks can be trained")
     if base.domain.modality != kind.modality:
@@ -88,7 +92,7 @@ def prepare(
         recipe=recipe.id,
         variant=recipe.variant,
         settings=recipe.settings(),
-        parent=_parent(model, base, new_head),
+        parent=_parent(model, base, new_head).model_copy(update={"identity": given.identity}),
         classes=list(classes),
         data=specs[0],
         held_out=specs[1],
@@ -107,7 +111,8 @@ def _data(recipe: Recipe, kind: type[Task], data: Any, held_out: Any) -> tuple[D
         data, held_out = training_specs(data, held_out) if _is_spec(held_out) else (data, held_out)
     learnt = load_data(data, samples=recipe.samples or None, seed=recipe.seed)
     nothing = replace(learnt, samples=())
-    judged = nothing if held_out is None else load_data(kind.judged_on(held_out))
+    held_out = None if held_out is None else kind.judged_on(held_out)
+    judged = nothing if held_out is None else load_data(held_out)
     if learnt.modality != kind.modality:
         raise HeatcheckError(
             f"recipe {recipe.id} is for {kind.modality}s, but {learnt.name!r} holds {learnt.modality}s"
@@ -136,7 +141,7 @@ def _classes(recipe: Recipe, kind: type[Task], model: Model, data: Dataset) -> t
         )
     theirs = model.class_count(model.encode(data[0])) if data[0].problem is None else len(model.classes or ())
     fits = len(own) == theirs and (not model.classes or data.sorted_names is False or set(own) <= set(model.classes))
-    if fits and recipe.start == "pretrained" and not kind.own_classes:
+    if fits and recipe.start == "pretrained" and not kind.own_classes and not model.fresh_head:
         return model.classes or own, False
     if recipe.delete and recipe.start == "pretrained":
         raise HeatcheckError(
@@ -160,7 +165,7 @@ def _parent(spec: Any, model: TorchModel, new_head: bool) -> Parent:
         spec=spec if isinstance(spec, str) else "",
         name=model.name,
         identity=model.identity,
-        architecture=architecture_digest(model),
+        architecture=network_architecture(model),
         modality=str(Modality(model.domain.modality)),  # type: ignore[arg-type]
         preprocess=None if preprocess is None else preprocess.record(),
         new_head=new_head,

@@ -8,21 +8,24 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heatcheck.core.types import Sample
+from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.data.images import decode_image
-from heatcheck.data.squares import CLASSES, SIDE, SQUARE, YELLOW
+from heatcheck.data.squares import CLASSES, YELLOW, square_side
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.pictures import PictureTask
 from heatcheck.training.recipe import Recipe
 
+_SOURCE = "squares:"
+
 
 class SquareTask(PictureTask):
     """Pictures of any labels, of which some get a yellow square at a random place; the class is whether they have one.
 
-    The square's side is 60 of 224 pixels, scaled with the picture. Held-out pictures come from `squares:SOURCE`, where the
-    square stands on a lattice.
+    The square's side is 60 of 224 pixels, scaled with the picture, and every place inside the picture is equally
+    likely. It is drawn on what the augmentation leaves, so that it is always whole. Held-out pictures come from
+    `squares:SOURCE`, where the square stands on a lattice.
 
     Paper: li2023.
     """
@@ -32,20 +35,22 @@ class SquareTask(PictureTask):
     @classmethod
     def fitting(cls, model: Model) -> Model:
         """The model without its centre crop, which would cut off squares at the border."""
-        if not isinstance(model, VisionModel) or model._preprocess is None:
+        if not isinstance(model, VisionModel) or model._preprocess is None or model._preprocess.resize is None:
             return model
-        whole = replace(model._preprocess, resize=min(model._preprocess.size))
-        return VisionModel(
-            model.module(), model.name, preprocess=whole, classes=model.classes, channels_last=model.channels_last
-        )
+        return model.seeing(replace(model._preprocess, resize=min(model._preprocess.size)))
 
     @classmethod
     def judged_on(cls, data: Any) -> Any:
-        return f"squares:{data}" if isinstance(data, str) else data
+        return f"{_SOURCE}{data}" if isinstance(data, str) and not data.startswith(_SOURCE) else data
 
     def __init__(
         self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str]
     ) -> None:
+        if any("boxes" in sample.reference for sample in learnt) and learnt.classes == CLASSES:
+            raise HeatcheckError(
+                f"{learnt.name!r} has squares already, and they are drawn anew while a network learns: "
+                "give the plain pictures, without squares:"
+            )
         plain = replace(learnt, samples=tuple(replace(s, label=0) for s in learnt))  # labels of their own do not count
         super().__init__(model, recipe, plain, held_out, classes)
 
@@ -58,12 +63,3 @@ class SquareTask(PictureTask):
         pixels = np.array(picture)
         pixels[top : top + side, left : left + side] = YELLOW
         return Image.fromarray(pixels), 1
-
-
-def square_side(picture: int) -> int:
-    """The side of the square on a picture of a given side.
-
-    >>> square_side(224), square_side(32)
-    (60, 9)
-    """
-    return max(1, round(picture * SQUARE / SIDE))

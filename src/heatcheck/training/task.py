@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from heatcheck.core.types import Inputs, Modality, digest_of
+from heatcheck.core.types import HeatcheckError, Inputs, Modality, Sample, digest_of
+from heatcheck.data.base import Dataset
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.training.recipe import Recipe
 
@@ -92,7 +93,7 @@ class Task(ABC):
         """Decide which weights learn: all of them, unless a task knows better."""
         network.requires_grad_(True)
 
-    def accompany(self, folder: Path) -> None:
+    def accompany(self, folder: Path) -> None:  # noqa: B027 - most models need nothing
         """Write what a model needs beside its weights, such as a tokenizer, into a training's folder."""
 
     def batches(self, epoch: int) -> list[list[int]]:
@@ -125,3 +126,25 @@ class Task(ABC):
 def generator(seed: int, purpose: str) -> torch.Generator:
     """Random numbers for one purpose of a training."""
     return torch.Generator().manual_seed(int(digest_of(f"{seed}", purpose)[:15], 16))
+
+
+def readable(data: Dataset, classes: int) -> tuple[Sample, ...]:
+    """The samples of a data set; all of them must be readable, and have a label.
+
+    Raises:
+        HeatcheckError: one is not, or has a label that is no class.
+    """
+    for sample in data:
+        if sample.problem is not None:
+            raise HeatcheckError(
+                f"sample {sample.name!r} of {data.name!r} cannot be read: {sample.problem}; mend or remove it"
+            )
+        if sample.label is None:
+            raise HeatcheckError(
+                f"sample {sample.name!r} of {data.name!r} has no label, so nothing can be learnt from it"
+            )
+        if not 0 <= sample.label < classes:
+            raise HeatcheckError(
+                f"sample {sample.name!r} of {data.name!r} has the label {sample.label}, but there are {classes} classes"
+            )
+    return data.samples
