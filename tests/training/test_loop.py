@@ -3,9 +3,7 @@
 import errno
 import json
 import math
-import random
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,6 +15,7 @@ from heatcheck.models.training_record import TrainingRecord
 from heatcheck.models.weights import load_weights
 from heatcheck.training import loop, state
 from heatcheck.training.loop import read_log
+from heatcheck.training.state import random_state
 
 MUTANTS = (
     (
@@ -169,11 +168,9 @@ def test_another_training_in_the_folder_is_refused(toy, tmp_path):
 
 def test_the_users_random_numbers_are_left_alone(toy, tmp_path):
     ready = toy()
-    torch.manual_seed(5), np.random.seed(5), random.seed(5)
+    before = random_state()
     ready.fit(tmp_path / "a")
-    after = torch.rand(1), np.random.rand(), random.random()
-    torch.manual_seed(5), np.random.seed(5), random.seed(5)
-    assert after == (torch.rand(1), np.random.rand(), random.random())
+    assert same(random_state(), before)
 
 
 def test_weights_are_kept_evenly_along_the_way(toy, tmp_path):
@@ -273,7 +270,7 @@ def test_a_full_disk_ends_it_and_the_state_before_is_whole(toy, tmp_path, monkey
 def test_a_damaged_state_is_named(toy, tmp_path, monkeypatch):
     broken_off(monkeypatch, toy(), tmp_path / "a", 2, saved_every=0.0)
     (tmp_path / "a" / "last.safetensors").write_bytes(b"nothing")
-    with pytest.raises(HeatcheckError, match=r"last.safetensors is damaged .* remove it to begin anew"):
+    with pytest.raises(HeatcheckError, match=r"last\.safetensors is damaged .* remove it to begin anew"):
         toy().fit(tmp_path / "a")
 
 
@@ -281,7 +278,7 @@ def test_a_state_of_another_network_is_named(toy, tmp_path, monkeypatch):
     broken_off(monkeypatch, toy(), tmp_path / "a", 2, saved_every=0.0)
     other = toy(network={"norm": False})
     other.record = TrainingRecord.read(tmp_path / "a")
-    with pytest.raises(HeatcheckError, match=r"last.safetensors does not fit Sequential: unknown 1\."):
+    with pytest.raises(HeatcheckError, match=r"last\.safetensors does not fit Sequential: unknown 1\."):
         other.fit(tmp_path / "a")
 
 

@@ -90,7 +90,7 @@ def test_mistakes_are_named(arguments, message):
 
 @pytest.mark.parametrize("written", ["lr", "lr=", "=3"])
 def test_changes_have_a_form(written):
-    with pytest.raises(SpecError, match="is not of the form name=value, such as lr=0.01"):
+    with pytest.raises(SpecError, match=r"is not of the form name=value, such as lr=0\.01"):
         parse_changes([written])
     with pytest.raises(SpecError, match="gives lr twice"):
         parse_changes(["lr=1", "lr=2"])

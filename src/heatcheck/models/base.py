@@ -75,6 +75,8 @@ class Model(ABC):
         """In what passes are computed; part of the identity."""
         self.trained: Mapping[str, Any] | None = None
         """How `heatcheck train` made it, as plain data; None for others."""
+        self.fresh_head = False
+        """Whether its last layer was drawn and has learnt nothing."""
 
     @abstractmethod
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
@@ -320,13 +322,13 @@ class TorchModel(Model):
         twin.__dict__.pop("identity", None)
         return twin
 
-    def with_network(self, network: nn.Module) -> Self:
+    def around(self, network: nn.Module) -> Self:
         """The same model around another network, of which it takes a private copy; class names are left as they are."""
         twin = copy.copy(self)
         twin._network = private_copy(network)
         if self.channels_last is not None:
             twin.lay_out(channels_last=self.channels_last)
-        twin.compiled, twin._class_count, twin.trained = None, None, None
+        twin.compiled, twin._class_count, twin.trained, twin.fresh_head = None, None, None, False
         twin._layers, twin._weighted, twin.followed, twin.notes = {}, [], set(), list(self.notes)
         twin.__dict__.pop("identity", None)
         twin._own_embedding()

@@ -12,6 +12,7 @@ from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
 from heatcheck.models.retarget import with_classes
+from heatcheck.models.text_description import DESCRIPTION, described
 from heatcheck.models.training_record import KEPT, LAST, OF_NETWORK, WEIGHTS, TrainingRecord
 from heatcheck.models.weights import fill_network, load_weights
 
@@ -31,9 +32,13 @@ def trained(where: str, request: Request) -> Model:
     record = TrainingRecord.read(folder)
     wanted = str(request.checkpoint) if request.checkpoint is not None else ""
     path = _weights_file(folder, record, wanted)
-    model = rebuild(record, folder, request)
-    fill_network(model.module(), _weights_in(path), str(path))
-    model.__dict__.pop("identity", None)
+    weights = _weights_in(path)
+    if record.parent.modality == "text":
+        model: Model = described(folder / DESCRIPTION, weights, str(path), request)
+    else:
+        model = rebuild(record, folder, request)
+        fill_network(model.module(), weights, str(path))
+        model.__dict__.pop("identity", None)
     model.trained = {**record.model_dump(mode="json"), "checkpoint": wanted or "chosen"}
     return model
 
@@ -45,15 +50,19 @@ def rebuild(record: TrainingRecord, folder: Path, request: Request) -> Model:
         HeatcheckError: it was an object that only its program has.
     """
     parent = record.parent
-    if parent.modality == "text":
-        return load_model(f"hf:{folder / 'hf'}", name=request.name)
     if not parent.spec:
         raise HeatcheckError(
             f"trained:{folder} was made from an object, {parent.name}, which cannot be built again: "
             "train a model that has a spec, such as FILE.py:NAME"
         )
     preprocess = request.preprocess or (Preprocess(**parent.preprocess) if parent.preprocess else None)
-    model = load_model(parent.spec, name=request.name, preprocess=preprocess, trainers=request.trainers)
+    model = load_model(
+        parent.spec,
+        name=request.name,
+        preprocess=preprocess,
+        headless=parent.new_head,
+        trainers=request.trainers,
+    )
     if not isinstance(model, TorchModel):
         raise HeatcheckError(f"trained:{folder} began with {parent.spec}, which is no network")
     return replaced(model, record.classes, seed=record.settings["seed"]) if parent.new_head else model
@@ -61,7 +70,7 @@ def rebuild(record: TrainingRecord, folder: Path, request: Request) -> Model:
 
 def replaced(model: TorchModel, classes: list[str], *, seed: int) -> TorchModel:
     """The same model with a new last layer for other classes."""
-    twin: TorchModel = model.with_network(with_classes(model, classes, seed=seed))
+    twin: TorchModel = model.around(with_classes(model, classes, seed=seed))
     twin.classes = tuple(classes)
     return twin
 

@@ -30,6 +30,7 @@ from heatcheck.models.training_record import KEPT, LAST, WEIGHTS, Kept, Training
 from heatcheck.models.weights import load_weights
 from heatcheck.probe.calls import threads
 from heatcheck.probe.numerics import is_out_of_memory
+from heatcheck.training.recipe import usual
 from heatcheck.training.schedule import learning_rate, optimizer_of
 from heatcheck.training.state import (
     Position,
@@ -103,7 +104,7 @@ def resumed(record: TrainingRecord, folder: Path) -> TrainingRecord:
             ("the model's identity", found.parent.identity[:12], record.parent.identity[:12]),
             ("the data's identity", found.data_identity[:12], record.data_identity[:12]),
             ("device", found.numerics["device"], record.numerics["device"]),
-            *((key, found.settings.get(key), value) for key, value in record.settings.items()),
+            *((key, found.settings.get(key, usual(key)), value) for key, value in record.settings.items()),
         )
         if theirs != ours
     ]

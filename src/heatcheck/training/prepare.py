@@ -84,7 +84,7 @@ def prepare(
         learnt, judged = (match_labels(part, {base.name: base.classes}) for part in (learnt, judged))
     began = with_classes(base, classes, seed=recipe.seed) if new_head else trainable_copy(base.module())
     network = reinitialised(began, recipe.seed) if recipe.start == "scratch" else began
-    learning = base.with_network(network)
+    learning = base.around(network)
     learning.classes = tuple(classes)
     task = kind(learning, recipe, learnt, judged, classes, **also)
     record = TrainingRecord(
@@ -92,7 +92,7 @@ def prepare(
         recipe=recipe.id,
         variant=recipe.variant,
         settings=recipe.settings(),
-        parent=_parent(model, base, new_head).model_copy(update={"identity": given.identity}),
+        parent=_parent(model, given, base, new_head),
         classes=list(classes),
         data=specs[0],
         held_out=specs[1],
@@ -112,7 +112,7 @@ def _data(recipe: Recipe, kind: type[Task], data: Any, held_out: Any) -> tuple[D
     learnt = load_data(data, samples=recipe.samples or None, seed=recipe.seed)
     nothing = replace(learnt, samples=())
     held_out = None if held_out is None else kind.judged_on(held_out)
-    judged = nothing if held_out is None else load_data(held_out)
+    judged = nothing if held_out is None else load_data(held_out, samples=recipe.judged or None, seed=recipe.seed)
     if learnt.modality != kind.modality:
         raise HeatcheckError(
             f"recipe {recipe.id} is for {kind.modality}s, but {learnt.name!r} holds {learnt.modality}s"
@@ -159,12 +159,13 @@ def _named(data: Dataset) -> tuple[str, ...]:
     return tuple(str(i) for i in range(max(labels, default=-1) + 1))
 
 
-def _parent(spec: Any, model: TorchModel, new_head: bool) -> Parent:
+def _parent(spec: Any, given: Model, model: TorchModel, new_head: bool) -> Parent:
+    """What a training began with: the model as it was given, and as it reads the task's samples."""
     preprocess = model._preprocess if isinstance(model, VisionModel) else None
     return Parent(
         spec=spec if isinstance(spec, str) else "",
         name=model.name,
-        identity=model.identity,
+        identity=given.identity,
         architecture=network_architecture(model),
         modality=str(Modality(model.domain.modality)),  # type: ignore[arg-type]
         preprocess=None if preprocess is None else preprocess.record(),

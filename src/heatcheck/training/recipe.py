@@ -33,6 +33,7 @@ class Recipe(BaseModel):
         epochs: passes over the samples.
         batch: samples per step of the optimizer.
         samples: how many samples to learn from, chosen by the seed; all if 0.
+        judged: how many held-out samples to judge it by, likewise.
         seed: of weights, order and augmentation.
         optimizer: `sgd` (with momentum), `adam` or `adamw`.
         lr: the highest learning rate.
@@ -60,6 +61,8 @@ class Recipe(BaseModel):
         remove: the probability that parts of a bird are removed.
         level: percent of each picture that is replaced.
         keep_top: whether the highest of a map is kept and the rest replaced, not the other way round.
+        granularity: what is ranked and replaced: a `pixel` at a time, or each `scalar` of its three.
+        masks_only: whether the network sees which pixels are left, and nothing of the picture.
         tokens: the longest text.
         choose: the weights of the `best` epoch on held-out samples, or of the `last`.
         precision: `fp32`, or mixed with `bf16` or `fp16`.
@@ -76,6 +79,7 @@ class Recipe(BaseModel):
     epochs: int = Field(ge=1)
     batch: int = Field(ge=1)
     samples: int = Field(default=0, ge=0)
+    judged: int = Field(default=0, ge=0)
     seed: int = Field(default=0, ge=0)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: float = Field(gt=0, allow_inf_nan=False)
@@ -102,6 +106,8 @@ class Recipe(BaseModel):
     remove: float = Field(default=0.0, ge=0, le=1)
     level: float = Field(default=0.0, ge=0, le=100)
     keep_top: bool = False
+    granularity: Literal["pixel", "scalar"] = "pixel"
+    masks_only: bool = False
     tokens: int = Field(default=512, ge=8)
     choose: Literal["best", "last"] = "best"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -158,6 +164,11 @@ def load_recipe(id: str, variant: str = "", changes: Mapping[str, Any] | None = 
         where = ".".join(str(part) for part in first["loc"])
         why = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
         raise SpecError(f"recipe {id}: {where} cannot be {first.get('input')!r}: {why}") from problem
+
+
+def usual(setting: str) -> Any:
+    """A setting's value where nobody says anything: what trainings of earlier releases had, which did not know it."""
+    return Recipe.model_fields[setting].default
 
 
 def parse_changes(written: Sequence[str]) -> dict[str, Any]:

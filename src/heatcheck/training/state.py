@@ -118,7 +118,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def random_state() -> dict[str, Tensor]:
     """The state of the random numbers of Python, NumPy and torch."""
-    _, keys, place, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]  # noqa: NPY002
+    _, keys, place, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     _, python, gauss = random.getstate()
     return {
         _TORCH: torch.get_rng_state(),
