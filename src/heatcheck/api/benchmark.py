@@ -26,9 +26,10 @@ from heatcheck.models.preprocess import SAY_IT
 from heatcheck.models.targets import checked_target
 from heatcheck.models.transforms import as_preprocess
 from heatcheck.models.vision import PictureModel
-from heatcheck.profiles import load_profile
+from heatcheck.profiles import load_profile, own_name
 from heatcheck.run.elsewhere import only_here
 from heatcheck.run.execution import execute
+from heatcheck.run.naming import aligned, difference
 from heatcheck.run.plan import Plan, plan
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Setup
@@ -65,6 +66,7 @@ class Benchmark:
         precision: in what passes are computed: fp32, tf32, bf16 or fp16. Part of a model's identity and of its label.
         plugins: Python files that declare methods, metrics or fills.
         multiverse: what the metrics have in common where they are one question asked in many ways; see `multiverse`.
+        retraining: how networks that were retrained answered; see `roar`.
     """
 
     models: Any = "efficientnet_lite0"
@@ -82,6 +84,7 @@ class Benchmark:
     precision: str = FP32
     plugins: tuple[str, ...] = ()
     multiverse: Mapping[str, Any] | None = None
+    retraining: Mapping[str, Any] | None = None
     _loaded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -186,6 +189,11 @@ class Benchmark:
         for label, spec in models.items():
             if keys[label] not in self._loaded:
                 self._loaded[keys[label]] = self._model(label, spec, data, target)
+        demand_aligned(
+            profile.metrics if self.metrics is None else self.metrics,
+            {label: self._loaded[key] for label, key in keys.items()},
+            self.profile,
+        )
         if not isinstance(target, Number):  # a number of the output has no classes that labels could name
             data = match_labels(data, {label: self._loaded[key].classes for label, key in keys.items()})
         record = {
@@ -200,6 +208,7 @@ class Benchmark:
             "methods": {label: component.name for label, component in methods},
             "metrics": {label: component.name for label, component in metrics},
             **({"multiverse": self.multiverse} if self.multiverse else {}),
+            **({"retraining": self.retraining} if self.retraining else {}),
         }
         components = [component for _, component in (*methods, *metrics)]
         data_spec = str(self.data) if isinstance(self.data, str | Path) else ""
@@ -334,6 +343,29 @@ def demand_labels(data: Dataset, target: str | int | Number) -> None:
         )
 
 
+def demand_aligned(
+    metrics: Iterable[Any] | Mapping[str, Any], models: Mapping[str, Model], profile: str = "default"
+) -> None:
+    """Refuse to call a score IDSDS that is not so on any model; where it is on some, the others' is called SDS.
+
+    Raises:
+        HeatcheckError: a metric is written as `idsds`, and no model was aligned with its deletions.
+    """
+    for spec in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        if not isinstance(spec, str) or own_name(spec.strip()) == spec.strip():
+            continue
+        reasons = {}
+        for label, model in models.items():
+            metric = as_component("metric", spec, profile).resolved_on(model.domain, number=model.gives_number)
+            reasons[label] = difference(aligned(model), metric.name)
+        if all(reasons.values()):
+            told = "; ".join(f"{label}: {reason}" for label, reason in reasons.items())
+            raise HeatcheckError(
+                f"{spec} is sds on a model that was trained to bear the same deletions. {told}. Write sds, or align the "
+                "model first: heatcheck train align --model … --data … --out …"
+            )
+
+
 def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
     """Labelled metrics, and before those that add up others the parts that are not there; a mapping stays as it is."""
     found = label_components("metric", metrics, profile)
@@ -381,9 +413,10 @@ def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profil
     found: list[tuple[str, Any]] = []
     for spec in specs:
         component = as_component(kind, spec, profile)
-        label = spec.strip() if isinstance(spec, str) else component.name
+        label = own_name(spec.strip()) if isinstance(spec, str) else component.name
         if any(label == known for known, _ in found):
-            raise HeatcheckError(f"{kind} {label!r} is listed twice")
+            also = f", once as {spec}, which it is called on aligned models by itself" if label != spec else ""
+            raise HeatcheckError(f"{kind} {label!r} is listed twice{also}")
         found.append((label, component))
     return found
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heatcheck.api.benchmark import as_component
+from heatcheck.api.benchmark import as_component, demand_aligned
 from heatcheck.core.types import (
     Attribution,
     Batch,
@@ -125,6 +125,7 @@ def score(
     """
     explained, classes = asked_model(model, x, target, preprocess, output, device, precision)
     component = as_component("metric", metric)
+    demand_aligned([metric], {explained.name: explained})
     if component.across_models:
         raise NotApplicable(f"{component.id} compares models: use hc.Benchmark(models=[…], metrics=[{component.id!r}])")
     given = collect(maps)

@@ -124,6 +124,7 @@ def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: s
     from heatcheck.api.doctor import examine
     from heatcheck.data.catalogue import default_data
     from heatcheck.data.load import load_data
+    from heatcheck.models.training_record import told
     from heatcheck.run.rehearsal import applicable
     from heatcheck.training.defaults import load_model
 
@@ -134,10 +135,13 @@ def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: s
     findings = [asdict(finding) for finding in examine(model, x)]
     broken = any(finding["severity"] == "error" for finding in findings)
     methods = {} if broken else applicable(model, x)
+    training = told(model.trained) if model.trained else []
     if json:
         verdicts = [{"id": id, "applies": reason is None, "reason": reason} for id, reason in methods.items()]
-        emit({"findings": findings, "methods": verdicts})
+        emit({"findings": findings, "methods": verdicts, **({"training": training} if training else {})})
     else:
+        for line in training:
+            typer.echo(line)
         columns = ("severity", "what", "where", "consequence", "remedy")
         if findings:
             table(columns, ([finding[c] for c in columns] for finding in findings))

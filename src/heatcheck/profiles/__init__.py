@@ -14,6 +14,8 @@ from heatcheck.core.catalogue import KINDS, NESTED, find
 from heatcheck.core.spec import Spec, SpecError, parse, suggest
 
 FOLDER = Path(__file__).parent
+OTHER_NAMES = {"idsds": "sds"}
+"""Names that a component has on some models only, and its own name."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Profile:
     paper: bool = False
 
     def spec(self, written: str) -> str:
-        """The spec behind an alias; anything else as it is."""
-        return self.aliases.get(written.strip(), written)
+        """The spec behind an alias, with the component's own name; anything else as it is."""
+        return own_name(self.aliases.get(written.strip(), written))
 
     def apply(self, kind: str, written: str) -> str:
         """A spec with this profile's parameters under those that are written, nested components included.
@@ -65,6 +67,16 @@ class Profile:
                     given[name] = applied
         order = [*entry.params, *sorted(given.keys() - entry.params.keys())]
         return str(Spec(spec.id, {name: given[name] for name in order if name in given}))
+
+
+def own_name(written: str) -> str:
+    """A spec by the name that its component has on every model.
+
+    >>> own_name("idsds(units=grid(8))")
+    'sds(units=grid(8))'
+    """
+    id, bracket, rest = written.partition("(")
+    return OTHER_NAMES[id.strip()] + bracket + rest if id.strip() in OTHER_NAMES else written
 
 
 def names() -> list[str]:

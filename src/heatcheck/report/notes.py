@@ -35,6 +35,7 @@ def notes(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
         case: the rows of one model and data set of what `heatcheck.stats.leaderboard` returned.
         facts: directions, controls, and which metrics do not count in the mean rank.
     """
+    yield from _remarks(case, facts)
     yield from _against_random(case, facts)
     totals = stats.overall(case, facts)
     yield from _left_out(case, totals, facts)
@@ -49,6 +50,13 @@ def notes(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
         yield Note("mean over part of the samples; the others have no score", PART)
     if case["heavy_tail"].any():
         yield Note("heavy tail: a few samples dominate the mean; the interval is likely to be too short", HEAVY_TAIL)
+
+
+def _remarks(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
+    """What the names of metrics stand for on this model."""
+    for model, metric in case.select("model", "metric").unique(maintain_order=True).iter_rows():
+        if (model, metric) in facts.remarks:
+            yield Note(facts.remarks[model, metric], finding=True)
 
 
 def _against_random(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:

@@ -60,6 +60,7 @@ class LeaderboardTable:
             yield Text("No scores yet.", style="dim")
         for (model, data), case in self.board.group_by("model", "data", maintain_order=True):
             yield Text.assemble((plain(str(model)), "bold"), (f"  {plain(str(data))}", "dim"))
+            yield from (Text(plain(line), style="dim") for line in self._training(str(model)))
             yield from self._tables(case, facts, options.max_width)
             for note in notes(case, facts):
                 if note.mark != HEAVY_TAIL or options.max_width >= _WIDE:
@@ -67,6 +68,10 @@ class LeaderboardTable:
             yield Text()
         for line in self.facts.get("union", ()):
             yield Text(plain(str(line)))
+
+    def _training(self, model: str) -> list[str]:
+        """How a model came about, where a recipe trained it."""
+        return [line for m in self.facts.get("models", ()) if m["name"] == model for line in m.get("training", ())]
 
     def _tables(self, case: pl.DataFrame, facts: stats.Facts, width: int) -> Iterator[Table]:
         present = set(case["metric"].to_list())

@@ -13,6 +13,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.version import __version__
 from heatcheck.probe.calls import Spent
 from heatcheck.run.lacking import context_of
+from heatcheck.run.naming import training_facts
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup
 
@@ -50,6 +51,7 @@ def describe(setup: Setup, runtime: Runtime, parts: Sequence[Part]) -> dict[str,
 def model_record(part: Part) -> dict[str, Any]:
     """What the record says about one model."""
     grid = part.grid
+    trained = training_facts(grid.model)
     return {
         "name": part.label,
         "identity": grid.model.identity,
@@ -63,6 +65,8 @@ def model_record(part: Part) -> dict[str, Any]:
         "circular": part.circular,
         "numerics": grid.numerics.record(),
         "gallery": sorted(grid.gallery),
+        **({"trained": trained} if trained else {}),
+        **({"architecture": part.architecture} if part.architecture else {}),
     }
 
 

@@ -1,7 +1,7 @@
 """A run read back from its folder as tables, maps and facts; no model is needed."""
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,11 +11,14 @@ import torch
 from heatcheck.core import catalogue
 from heatcheck.core.files import printable
 from heatcheck.core.types import OK, HeatcheckError
+from heatcheck.models.training_record import told
 from heatcheck.profiles import is_paper
 from heatcheck.run import history, shard
 from heatcheck.run.lacking import choose_target
+from heatcheck.run.lending import Candidate, Loan, lender, trained_by, why_nobody
+from heatcheck.run.naming import Naming, naming
 from heatcheck.run.packing import map_row, score_row
-from heatcheck.run.store import Store
+from heatcheck.run.store import Store, StoredMap
 from heatcheck.run.table import CellBlock, Vocabulary, curve_rows, joined
 from heatcheck.run.union import Section, union
 
@@ -40,7 +43,8 @@ class RunReader:
         found = union(known)
         self.lines = [*shard.told(self.manifest), *found.lines]
         self._only = len(known) == 1
-        self.sections = [SectionReader(store, section) for section in found.sections]
+        self.sections: list[SectionReader] = []
+        self.sections += [SectionReader(store, section, self.sections) for section in found.sections]
 
     @classmethod
     def open(cls, path: str | Path, *, only: bool = False, verify: bool = False) -> Self:
@@ -135,15 +139,18 @@ class RunReader:
                     "identity": x["identity"],
                     "modality": x["modality"],
                     "classes_known": bool(x["classes"]),
+                    **({"trained": x["trained"], "training": told(x["trained"])} if x.get("trained") else {}),
                 }
                 for name, x in models.items()
             ],
             "data": self._data(),
             "methods": self._components("methods"),
             "metrics": self._components("metrics"),
-            "circular": sorted({(a, b) for s in self.sections for x in s.manifest["models"] for a, b in x["circular"]}),
+            "circular": sorted({pair for section in self.sections for pair in section.circular()}),
             "skipped": self._skips(),
+            "remarks": self._remarks(),
             "multiverse": study.get("multiverse"),
+            "retraining": study.get("retraining"),
             "passes": m["passes"],
             "peak_bytes": m.get("peak_bytes", 0),
             "finished": m["finished"],
@@ -162,8 +169,20 @@ class RunReader:
 
     def _components(self, kind: str) -> list[dict[str, Any]]:
         """Methods or metrics by the names that tables show; older studies' first, as they were run."""
-        entries = {x["label"]: x for s in reversed(self.sections) for x in s.manifest[kind]}
-        return [{**x, "name": label, "spec": x["name"]} for label, x in entries.items()]
+        entries = {
+            name: x for s in reversed(self.sections) for x in s.manifest[kind] for name in s.shown(kind, x["label"])
+        }
+        return [{**x, "name": name, "spec": x["name"]} for name, x in entries.items()]
+
+    def _remarks(self) -> list[dict[str, str]]:
+        """What is to be said about the name of a metric on a model."""
+        found = {
+            (model, metric): remark
+            for section in reversed(self.sections)
+            for model, named in section.naming.items()
+            for metric, remark in named.remarks.items()
+        }
+        return [{"model": model, "metric": metric, "remark": remark} for (model, metric), remark in found.items()]
 
     def _skips(self) -> list[dict[str, Any]]:
         found = []
@@ -177,16 +196,43 @@ class RunReader:
 
 
 class SectionReader:
-    """Scores, curves and maps of studies with equal data, target, seed and samples."""
+    """Scores, curves and maps of studies with equal data, target, seed and samples.
 
-    def __init__(self, store: Store, section: Section) -> None:
-        self.store, self.section = store, section
+    Args:
+        store: the folder.
+        section: the studies.
+        beside: all that is read of the folder, from which sums may borrow.
+    """
+
+    def __init__(self, store: Store, section: Section, beside: Sequence["SectionReader"] = ()) -> None:
+        self.store, self.section, self.beside = store, section, beside
         self.manifest = section.manifest
 
     @property
     def data(self) -> str:
         """The data set's name, as tables show it."""
         return str(self.manifest["data"]["name"])
+
+    @cached_property
+    def naming(self) -> dict[str, Naming]:
+        """What tables call the metrics of each model. A multiverse has names of its own."""
+        models = self.manifest["models"]
+        own = bool(self.manifest["study"].get("multiverse"))
+        return {model["name"]: Naming() if own else naming(model) for model in models}
+
+    def shown(self, kind: str, label: str) -> list[str]:
+        """The names that tables show for a label: metrics may be called otherwise on some models."""
+        if kind != "metrics":
+            return [label]
+        asked = {model for model, _, metric in self.section.asked if metric == label}
+        found = (named.names.get(label, label) for model, named in self.naming.items() if model in asked)
+        return list(dict.fromkeys(found))
+
+    def circular(self) -> Iterator[tuple[str, str]]:
+        """Methods and metrics, by the names that tables show, of which the one asks the other's own questions."""
+        for model in self.manifest["models"]:
+            names = self.naming[model["name"]].names
+            yield from ((method, names.get(metric, metric)) for method, metric in model["circular"])
 
     def has(self, sample: str | None, method: str | None) -> bool:
         """Whether a sample and a method are in it; None is in everything."""
@@ -206,6 +252,8 @@ class SectionReader:
             ]
             block = self._block(model, methods, metrics, statuses)
             self._add_sums(model, block, statuses)
+            names = self.naming[model["name"]].names
+            block.metrics = [names.get(label, label) for label in metrics]
             yield block.only(asked)
 
     def _block(self, model: dict[str, Any], methods: list[str], metrics: list[str], statuses: Vocabulary) -> CellBlock:
@@ -248,8 +296,35 @@ class SectionReader:
             chosen = [i for i, m in enumerate(block.methods) if (model["name"], m, label) in self.section.asked]
             labels = self.section.parts[label]
             parts = {id: block.scores(chosen, block.metrics.index(labels[id]), statuses) for id in component.parts}
-            sums = component.combine(parts, [not entries[block.methods[i]]["control"] for i in chosen])
+            methods = [entries[block.methods[i]] for i in chosen]
+            for id, recipe in component.lent.items():
+                if not trained_by(model, recipe):
+                    parts[id] = self._borrowed(model, labels[id], recipe).given(parts[id], methods)
+            sums = component.combine(parts, [not method["control"] for method in methods])
             block.fill(chosen, block.metrics.index(label), sums, statuses)
+
+    def _borrowed(self, model: dict[str, Any], label: str, recipe: str) -> Loan:
+        """What another network of the folder lends to a model's sum: its means under a metric."""
+        candidates = [c for section in self.beside for c in section.candidates(label)]
+        found = lender(model, recipe, candidates)
+        if found is None:
+            return Loan(label, why=why_nobody(model, label, recipe, candidates))
+        return found.lend()
+
+    def candidates(self, label: str) -> list[Candidate]:
+        """The models of these studies, as those that may lend their means under a metric."""
+        measured = {model for model, _, metric in self.section.asked if metric == label}
+        return [
+            Candidate(model, self.section.number, model["name"] in measured, partial(self._lend, model, label))
+            for model in self.manifest["models"]
+        ]
+
+    def _lend(self, model: dict[str, Any], label: str) -> Loan:
+        """A model's means over samples under a metric, for the sums of other models."""
+        methods, statuses = [entry["label"] for entry in self.manifest["methods"]], Vocabulary((OK, MISSING))
+        block = self._block(model, methods, [label], statuses)
+        scores = block.scores(range(len(methods)), 0, statuses)
+        return Loan.of(label, model["name"], self.manifest["methods"], scores)
 
     @cached_property
     def _composites(self) -> dict[str, Any]:
@@ -326,8 +401,8 @@ class SectionReader:
 
     def curves(self, model: str, metric: str) -> "pl.DataFrame":
         """The stored curve of every sample and method under a metric."""
-        facts = self._model(model)
-        digest = {m["label"]: m["digest"] for m in facts["metrics"]}.get(metric)
+        facts, names = self._model(model), self.naming[model].names
+        digest = {names.get(m["label"], m["label"]): m["digest"] for m in facts["metrics"]}.get(metric)
 
         def read() -> "pl.DataFrame":
             records = self._records(facts["identity"])[0]
@@ -351,6 +426,14 @@ class SectionReader:
             return None
         values: np.ndarray = found.values.float().numpy()
         return values
+
+    def maps(self, model: str, method: str) -> Iterator[tuple[dict[str, Any], StoredMap | None]]:
+        """Every sample with its stored map at native resolution, one after the other; None where there is none."""
+        facts = self._model(model)
+        digest = {m["label"]: m["digest"] for m in facts["methods"]}.get(method, "")
+        for sample, record in zip(self.manifest["samples"], self._records(facts["identity"])[0], strict=True):
+            seed = self.manifest["seed"]
+            yield sample, self.store.map(facts["identity"], seed, digest, record) if record else None
 
     def display(self, model: str, sample: str) -> dict[str, Any] | None:
         """A stored picture or text, as people should see it."""

@@ -61,6 +61,24 @@ class FiledEntry(_Entry):
     identity: dict[str, Any]
 
 
+class TrainedEntry(_Entry):
+    """How `heatcheck train` made a model."""
+
+    recipe: str
+    variant: str
+    settings: dict[str, Any]
+    parent: dict[str, str]
+    data: str
+    held_out: str
+    samples: int = Field(ge=1)
+    held_out_samples: int = Field(ge=0)
+    accuracy: dict[str, float]
+    chosen: float | None
+    marks: list[str]
+    checkpoint: str
+    aligned: dict[str, str] | None
+
+
 class ModelEntry(_Entry):
     """A model, and what applies to it."""
 
@@ -74,6 +92,8 @@ class ModelEntry(_Entry):
     circular: list[list[str]]
     numerics: dict[str, Any]
     gallery: list[str]
+    trained: TrainedEntry | None = None
+    architecture: str = ""
 
 
 class MethodEntry(_Entry):
