@@ -1,0 +1,1 @@
+"""Birds that are drawn here: 50 classes by their parts, whose places and absence are known exactly."""
