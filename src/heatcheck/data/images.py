@@ -2,10 +2,11 @@
 
 import io
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import PIL
@@ -15,6 +16,8 @@ from heatcheck.core.files import sha256_of
 from heatcheck.core.types import HeatcheckError, Sample, digest_of
 from heatcheck.data.digests import digests
 from heatcheck.data.places import kind_of
+
+T = TypeVar("T")
 
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"}
@@ -186,20 +189,30 @@ def mask_size(path: str | Path) -> tuple[int, int]:
 
 def read_mask(path: str | Path) -> np.ndarray:
     """A mask from a picture: a pixel is inside if its value, its palette index or any of its colours is not zero."""
+    values, mode = _stored(path, lambda image: (np.asarray(image), image.mode))
+    alpha = mode in ("LA", "RGBA", "PA")
+    colours = values[..., None] if values.ndim == 2 else values
+    inside = np.any(colours[..., :-1] if alpha else colours, axis=-1)
+    return np.asarray(inside & (values[..., -1] != 0) if alpha else inside)
+
+
+def read_colours(path: str | Path) -> np.ndarray:
+    """The colours `[h, w, 3]` of a segmentation as they are stored; transparency does not count."""
+    return _stored(path, lambda image: np.asarray(image.convert("RGB")))
+
+
+def _stored(path: str | Path, read: Callable[[Image.Image], T]) -> T:
+    """What a mask's file holds, neither turned nor scaled."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             with _opened(path) as image:
                 _check_size(*image.size)
-                values = np.asarray(image)
-                alpha = image.mode in ("LA", "RGBA", "PA")
+                return read(image)
         except HeatcheckError:
             raise
         except Exception as error:  # decoders raise whatever a broken file makes them stumble over
             raise HeatcheckError(f"the mask {Path(path).name!r} is broken: {error}") from error
-    colours = values[..., None] if values.ndim == 2 else values
-    inside = np.any(colours[..., :-1] if alpha else colours, axis=-1)
-    return np.asarray(inside & (values[..., -1] != 0) if alpha else inside)
 
 
 def _header(content: Any) -> tuple[int, int, int]:

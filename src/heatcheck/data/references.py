@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from heatcheck.core.types import HeatcheckError, Sample, digest_of, digest_of_tensor
-from heatcheck.data.images import mask_size, picture_size, read_mask
+from heatcheck.data.images import mask_size, picture_size, read_colours, read_mask
 
 KINDS = ("mask", "boxes", "parts", "without", "spans")
 """The kinds of references that data can carry; a model turns them into `mask`, `parts` and `without` on its sites."""
@@ -23,7 +23,8 @@ _EDGES = 256
 """Edges of a polygon that are looked at together, so that a hostile one does not take all memory."""
 
 Region: TypeAlias = Any
-"""A mask `[h, w]` (not zero = inside) or the path of one, a box, a list of boxes, or `{"polygons": [...]}`."""
+"""A mask `[h, w]` (not zero = inside) or the path of one, a box, a list of boxes, `{"polygons": [...]}`, or
+`{"picture": PATH, "colours": [...]}` for the pixels of a segmentation that have one of these colours."""
 Size: TypeAlias = tuple[int, int]
 
 
@@ -34,7 +35,8 @@ def region(area: Region, size: Size) -> np.ndarray:
     to it if its centre does. So it is with a polygon `[x, y, x, y, …]`. Several of them are their union.
 
     Args:
-        area: a mask, the path of a mask picture, a box, a list of boxes, or `{"polygons": [...]}`.
+        area: a mask, the path of a mask picture, a box, a list of boxes, `{"polygons": [...]}`, or
+            `{"picture": PATH, "colours": [...]}`.
         size: the picture's width and height.
 
     Raises:
@@ -47,13 +49,19 @@ def region(area: Region, size: Size) -> np.ndarray:
     if isinstance(area, str | Path):
         return read_mask(area)
     if isinstance(area, Mapping):
-        return _polygons(area["polygons"], size)
+        return _coloured(area) if "colours" in area else _polygons(area["polygons"], size)
     if _is_mask(area, size):
         inside: np.ndarray = np.asarray(area) != 0
         return inside
     inside = np.zeros(size[::-1], dtype=bool)
     for left, top, right, bottom in _boxes(area):
         inside[_pixels(top, bottom), _pixels(left, right)] = True
+    return inside
+
+
+def _coloured(area: Mapping[str, Any]) -> np.ndarray:
+    pixels = read_colours(area["picture"])
+    inside: np.ndarray = np.any([(pixels == np.asarray(colour)).all(-1) for colour in area["colours"]], axis=0)
     return inside
 
 
@@ -87,6 +95,9 @@ def check_region(area: Region, size: Size) -> None:
     """Refuse what is no region of a picture of this size; reads no more of a mask's file than its size."""
     if isinstance(area, str | Path):
         _same_size(mask_size(area), size, f"the mask {Path(area).name!r}")
+    elif isinstance(area, Mapping) and "colours" in area:
+        _check_colours(area["colours"])
+        _same_size(mask_size(area["picture"]), size, f"the segmentation {Path(area['picture']).name!r}")
     elif isinstance(area, Mapping):
         _check_polygons(area)
     elif _is_mask(area, size):
@@ -135,6 +146,11 @@ def check_box(box: Sequence[float], size: Size | None = None) -> None:
     width, height = size
     if min(left, top) <= -_OVERSHOOT or right >= width + _OVERSHOOT or bottom >= height + _OVERSHOOT:
         raise HeatcheckError(f"box {shown} leaves its picture of {width} × {height} pixels")
+
+
+def _check_colours(colours: Any) -> None:
+    if not len(colours) or any(np.shape(colour) != (3,) for colour in colours):
+        raise HeatcheckError(f"colours={_short(colours)} must be a list of [red, green, blue]")
 
 
 def _check_polygons(area: Mapping[str, Any]) -> None:
