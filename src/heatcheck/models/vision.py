@@ -1,7 +1,8 @@
 """Image classifiers: a network or a function, with its preprocessing."""
 
+import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool
@@ -72,6 +73,16 @@ class VisionModel(PictureModel, TorchModel):
     ) -> None:
         self._preprocess = preprocess
         super().__init__(network, name, classes=classes, channels_last=channels_last, **_reading(preprocess))
+
+    def seeing(self, preprocess: Preprocess) -> Self:
+        """The same model with other preprocessing, which is another identity."""
+        twin = copy.copy(self)
+        reading = _reading(preprocess)
+        twin._preprocess, twin.preprocessing = preprocess, reading["preprocessing"]
+        twin.domain, twin._encoder = reading["domain"], reading["encoder"]
+        twin.notes, twin.followed, twin._layers = list(self.notes), set(), {}
+        twin.__dict__.pop("identity", None)
+        return twin
 
 
 class FunctionModel(PictureModel, CallableModel):

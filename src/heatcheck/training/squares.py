@@ -58,8 +58,14 @@ class SquareTask(PictureTask):
         picture = self.augment(decode_image(sample.content), rng)
         if torch.rand((), generator=rng, dtype=torch.float64) >= self.recipe.square:
             return picture, 0
-        side = square_side(min(picture.size))
-        left, top = (int(torch.randint(n - side + 1, (), generator=rng)) for n in picture.size)
+        left, top, right, bottom = random_square(picture.size, rng)
         pixels = np.array(picture)
-        pixels[top : top + side, left : left + side] = YELLOW
+        pixels[top:bottom, left:right] = YELLOW
         return Image.fromarray(pixels), 1
+
+
+def random_square(picture: tuple[int, int], rng: torch.Generator) -> tuple[int, int, int, int]:
+    """The box of a square anywhere inside a picture of a given width and height."""
+    side = square_side(min(picture))
+    left, top = (int(torch.randint(n - side + 1, (), generator=rng)) for n in picture)
+    return left, top, left + side, top + side
