@@ -44,7 +44,7 @@ from heatcheck.training.state import (
 from heatcheck.training.task import Examples, Task
 
 BEST, LOG = "best.safetensors", "log.jsonl"
-SAVED_EVERY = 60.0
+SAVED_EVERY = float(os.environ.get("HEATCHECK_SAVED_EVERY", "60"))
 """Seconds between two writings of the state."""
 _MIXED = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 _LOGGED_EVERY = 10.0

@@ -136,9 +136,8 @@ def _classes(recipe: Recipe, kind: type[Task], model: Model, data: Dataset) -> t
     """
     own = kind.own_classes or _named(data)
     if len(own) < 2:
-        raise HeatcheckError(
-            f"{data.name!r} has one class, {own[0] if own else 'of no name'}: there is nothing to learn"
-        )
+        found = f"has one class, {own[0]!r}" if own else "has no labels"
+        raise HeatcheckError(f"{data.name!r} {found}: there is nothing to learn")
     theirs = model.class_count(model.encode(data[0])) if data[0].problem is None else len(model.classes or ())
     fits = len(own) == theirs and (not model.classes or data.sorted_names is False or set(own) <= set(model.classes))
     if fits and recipe.start == "pretrained" and not kind.own_classes and not model.fresh_head:

@@ -1,0 +1,186 @@
+"""`heatcheck train`, run as a user runs it: a folder of pictures, a model, a folder that is a model afterwards."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import heatcheck as hc
+from heatcheck.models.weights import load_weights
+
+MODEL = "small:resnet(depth=8, width=4, size=16)"
+FEW = ("--set", "epochs=2", "--set", "batch=8", "--set", "augment=pad_crop", "--threads", "1")
+
+
+def make_pictures(folder, classes=("dark", "bright"), each=10, seed=0):
+    rng = np.random.default_rng(seed)
+    for i, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for k in range(each):
+            pixels = rng.integers(0, 128, (16, 16, 3)).astype(np.uint8) + np.uint8(110 * (i % 2))
+            Image.fromarray(pixels).save(folder / name / f"{k:02d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_pictures(tmp_path_factory.mktemp("data") / "pictures")
+
+
+def heatcheck(*arguments, env=None, **options):
+    command = [sys.executable, "-m", "heatcheck", *map(str, arguments)]
+    env = {**os.environ, "COLUMNS": "200", **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, **options)
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    """A training, and what was said."""
+    out = tmp_path_factory.mktemp("out") / "net"
+    ran = heatcheck("train", "plain", "--model", MODEL, "--data", folder, "--out", out, "--keep", "2", *FEW)
+    assert ran.returncode == 0, ran.stderr
+    return out, ran
+
+
+def test_it_says_what_it_costs_and_what_came_out(trained):
+    out, ran = trained
+    assert "16 samples × 2 epochs in 4 steps: 48 forwards and 32 backwards" in ran.stderr.replace("\n", " ")
+    assert "epoch 2 of 2: loss" in ran.stderr
+    assert f"model: trained:{out}" in ran.stdout
+    assert "accuracy on 4 held-out samples" in ran.stdout
+    record = json.loads((out / "training.json").read_text())
+    assert record["recipe"] == "plain"
+    assert record["parent"]["spec"] == MODEL
+    assert record["classes"] == ["bright", "dark"]
+    assert record["finished"]
+    assert record["data"].startswith("train_part:")
+
+
+def test_again_it_does_nothing(trained, folder):
+    out, _ = trained
+    before = (out / "weights.safetensors").stat().st_mtime_ns
+    again = heatcheck(
+        *("train", "plain", "--model", MODEL, "--data", folder, "--out", out, "--keep", "2", *FEW, "--json"),
+    )
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["model"] == f"trained:{out}"
+    assert (out / "weights.safetensors").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("form", ["trained:{}", "{}", "trained:{}@01", "trained:{}@last"])
+def test_the_folder_is_a_model(trained, form):
+    out, _ = trained
+    model = hc.load_model(form.format(out))
+    assert model.classes == ("bright", "dark")
+    assert model.trained["recipe"] == "plain"
+    x = torch.zeros(1, 3, 16, 16)
+    logits = model.logits(model.domain.wrap(x))
+    assert logits.shape == (1, 2)
+
+
+def test_the_chosen_weights_are_those_that_were_judged(trained, folder):
+    out, _ = trained
+    record = json.loads((out / "training.json").read_text())
+    model = hc.load_model(str(out))
+    held_out = hc.load_data(record["held_out"])
+    with torch.inference_mode():
+        right = [int(model.logits(model.encode(s)).argmax()) == s.label for s in held_out]
+    assert sum(right) / len(right) == record["accuracy"]["chosen"]
+
+
+def test_checkpoints_differ_and_unknown_ones_are_named(trained):
+    out, _ = trained
+    first, second = (hc.load_model(f"trained:{out}@{k}") for k in ("01", "02"))
+    assert first.identity != second.identity
+    with pytest.raises(hc.HeatcheckError, match=r"has no checkpoint '7'; known: 01, 02, last"):
+        hc.load_model(f"trained:{out}@7")
+
+
+def test_a_plan_trains_nothing(folder, tmp_path):
+    ran = heatcheck(
+        *("train", "plain", "--model", MODEL, "--data", folder, "--out", tmp_path / "net", *FEW, "--plan", "--json")
+    )
+    assert ran.returncode == 0, ran.stderr
+    plan = json.loads(ran.stdout)
+    assert plan["steps"] == 4
+    assert plan["backwards"] == 32
+    assert plan["seconds"] > 0
+    assert not (tmp_path / "net").exists()
+
+
+def test_recipes_are_listed():
+    ran = heatcheck("list", "recipes")
+    assert ran.returncode == 0, ran.stderr
+    for recipe in ("align", "birds", "plain", "roar", "synthetic", "text"):
+        assert recipe in ran.stdout
+
+
+def test_a_mistake_is_named_and_nothing_is_written(folder, tmp_path):
+    ran = heatcheck("train", "plain", "--model", MODEL, "--set", "lrr=1", "--data", folder, "--out", tmp_path / "net")
+    assert ran.returncode == 2
+    assert "recipe plain has no setting 'lrr'; did you mean lr?" in " ".join(ran.stderr.split())
+    assert not (tmp_path / "net").exists()
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(folder, tmp_path):
+    """Killed twenty times at random moments, a training ends with the bits of an undisturbed one."""
+    more = ("--set", "epochs=40", "--set", "batch=2", "--set", "augment=resized_crop", "--threads", "1", "--quiet")
+    plain = (
+        "train",
+        "align",
+        "--set",
+        "start=scratch",
+        "--set",
+        "delete=0.5",
+        "--model",
+        MODEL,
+        "--data",
+        folder,
+        *more,
+    )
+    often = {"HEATCHECK_SAVED_EVERY": "0.2"}
+    whole = heatcheck(*plain, "--out", tmp_path / "whole", env=often)
+    assert whole.returncode == 0, whole.stderr
+    rng, kills, over = random.Random(0), 0, False
+    while not over:
+        command = [sys.executable, "-m", "heatcheck", *map(str, plain), "--out", str(tmp_path / "killed")]
+        process = subprocess.Popen(
+            command, env={**os.environ, **often}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        begun = _steps(tmp_path / "killed")
+        patience = time.monotonic() + 120
+        while process.poll() is None and _steps(tmp_path / "killed") == begun and time.monotonic() < patience:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 0.25))
+        if process.poll() is None and kills < 20:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+            process.wait()
+            continue
+        process.wait()
+        assert process.returncode == 0, process.stderr.read()
+        over = True
+    assert kills == 20
+    a, b = (load_weights(tmp_path / name / "weights.safetensors") for name in ("whole", "killed"))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not [p for p in (tmp_path / "killed").rglob(".tmp-*")]
+
+
+def _steps(folder):
+    """How often the state was written; a file that is new each time."""
+    path = Path(folder) / "last.safetensors"
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
