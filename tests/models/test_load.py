@@ -280,7 +280,9 @@ def test_every_declaration_belongs_to_a_loader():
         "timm",
         "torchvision",
         "hf",
+        "small",
         "FILE.py",
+        "trained",
     ]
 
 

@@ -21,7 +21,7 @@ MUTANTS = (
     ("models/retarget.py", "*sorted(as_wide - set(entered))", "", "test_heads_that_help_in_training_are_new_too"),
     ("models/retarget.py", "for several in (1, 2):", "for several in (1,):", "test_two_heads_that_answer_together"),
     ("models/retarget.py", "_width(module) == count", "_width(module)", "test_the_layer_that_decides_the_width_is_new"),
-    ("models/retarget.py", "twin.to(memory_format=torch.contiguous_format)", "twin.to(device)",
+    ("models/retarget.py", "twin.to(memory_format=torch.contiguous_format)", "twin.cpu()",
      "test_how_weights_lie_in_memory_does_not_matter"),
     ("models/same_architecture.py", "architecture(without_width(model, x))", "architecture(model.module())",
      "test_weights_and_classes_do_not_make_another_architecture"),
@@ -163,7 +163,7 @@ def test_a_network_without_a_last_layer_is_refused():
     with pytest.raises(HeatcheckError, match="colours is a function: there is no network"):
         with_classes(load_model(lambda x: x.mean((2, 3)), name="colours"), NAMES, seed=0)
     model = load_model(Net(), name="net")
-    with pytest.raises(HeatcheckError, match="net: its preprocessing is not known.*pass preprocess="):
+    with pytest.raises(HeatcheckError, match=r"net: its preprocessing is not known.*pass preprocess="):
         with_classes(model, NAMES, seed=0)
     assert with_classes(model, ("a", "b"), seed=0, x=Inputs({"pixels": picture()}))(picture()).shape == (2, 2)
     model.release()

@@ -16,29 +16,29 @@ import heatcheck as hc
 from heatcheck.api.study import Study
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
+from heatcheck.data.cifar10 import CLASSES
 from heatcheck.data.packages import package_folder
 from heatcheck.models.architectures import bagnet, bcos, fixup, xvgg
 from heatcheck.models.architectures.bcos import BatchNormUncentered2d, explanation_mode
 from heatcheck.models.architectures.fresh import drawn_from
 from heatcheck.models.architectures.small.source import HEADS, NETWORKS, SEED, read_small
-from heatcheck.models.file_names import CIFAR10, is_weights_file, recognised
+from heatcheck.models.file_names import is_weights_file, recognised
 from heatcheck.models.load import load_model
 from heatcheck.models.retarget import reinitialised
 from heatcheck.models.vision_shim import load_torchvision
 from heatcheck.testing.models import fill_weights
 
-SMALL = "models/architectures/small/"
 MUTANTS = (
-    (SMALL + "parts.py", "x[..., :: self.stride, :: self.stride]", "x[..., 1 :: self.stride, :: self.stride]",
+    ("models/architectures/small/parts.py", "x[..., :: self.stride, :: self.stride]", "x[..., 1 :: self.stride, :: self.stride]",
      "test_a_residual_network_is_the_papers_computed_slowly"),
-    (SMALL + "parts.py", "(0, 0, 0, 0, self.before, self.behind)", "(0, 0, 0, 0, 0, self.before + self.behind)",
+    ("models/architectures/small/parts.py", "(0, 0, 0, 0, self.before, self.behind)", "(0, 0, 0, 0, 0, self.before + self.behind)",
      "test_a_residual_network_is_the_papers_computed_slowly"),
-    (SMALL + "resnet.py", "len(blocks) ** -0.5", "len(blocks) ** -0.25", "test_fixup_begins_as_its_paper_says"),
-    (SMALL + "resnet.py", "self.conv1(inside) + self.bias1b", "self.conv1(x) + self.bias1b",
+    ("models/architectures/small/resnet.py", "len(blocks) ** -0.5", "len(blocks) ** -0.25", "test_fixup_begins_as_its_paper_says"),
+    ("models/architectures/small/resnet.py", "self.conv1(inside) + self.bias1b", "self.conv1(x) + self.bias1b",
      "test_fixups_scalars_are_where_the_paper_has_them"),
-    (SMALL + "resnet.py", "norm=\"none\", bias=False", "norm=\"none\", bias=True",
+    ("models/architectures/small/resnet.py", "norm=\"none\", bias=False", "norm=\"none\", bias=True",
      "test_without_biases_and_norms_they_are_homogeneous"),
-    (SMALL + "vit.py", "self.norm(self.blocks(tokens))[:, 0]", "self.norm(self.blocks(tokens))[:, 1]",
+    ("models/architectures/small/vit.py", "self.norm(self.blocks(tokens))[:, 0]", "self.norm(self.blocks(tokens))[:, 1]",
      "test_a_vision_transformer_is_the_papers_computed_slowly"),
     ("models/architectures/bagnet.py", "step *= stride", "step += stride",
      "test_a_bagnet_sees_its_receptive_field_and_no_more"),
@@ -425,13 +425,13 @@ def test_a_file_whose_name_tells_what_it_is(tmp_path):
     net = load_model("small:resnet8").module()
     path = saved(net, tmp_path / "cifar10_resnet8_akamaster.safetensors")
     model = load_model(str(path))
-    assert (model.name, model.classes, model.notes) == ("cifar10_resnet8_akamaster", CIFAR10, [])
+    assert (model.name, model.classes, model.notes) == ("cifar10_resnet8_akamaster", CLASSES, [])
     assert load_model(str(path), name="mine", classes=list("abcdefghij")).class_name(0) == "a"
     torch.save(
         {"state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}}, tmp_path / "resnet8-0123abcd.th"
     )
     assert load_model(str(tmp_path / "resnet8-0123abcd.th")).identity == model.identity
-    with pytest.raises(HeatcheckError, match="names a checkpoint, and checkpoint='other.pt' another"):
+    with pytest.raises(HeatcheckError, match=r"names a checkpoint, and checkpoint='other.pt' another"):
         load_model(str(path), checkpoint="other.pt")
 
 
@@ -439,7 +439,7 @@ def test_what_authors_call_their_files_is_recognised(tmp_path):
     for id, network in {**bagnet.PUBLISHED, **bcos.PUBLISHED, **fixup.PUBLISHED, **xvgg.PUBLISHED}.items():
         file = tmp_path / network.file.replace("*", "0123456789")
         file.touch()
-        assert recognised(str(file)) == (id, None)
+        assert recognised(str(file)) == (id, "")
 
 
 def test_a_file_whose_name_tells_nothing(tmp_path):
@@ -480,7 +480,7 @@ def test_the_real_networks_know_cifar(shared: Path, cifar_pictures, depth):
         want = slow_residual_network({k: v.double() for k, v in model.module().state_dict().items()}, x.double())
     assert_close(logits.double(), want, rtol=1e-3, atol=1e-3)
     right = [
-        model.class_name(int(i)) == CIFAR10[s.label] for i, s in zip(logits.argmax(1), cifar_pictures, strict=True)
+        model.class_name(int(i)) == CLASSES[s.label] for i, s in zip(logits.argmax(1), cifar_pictures, strict=True)
     ]
     assert len(right) == 20 and sum(right) >= 17
     drop = logits - model.logits(Inputs({"pixels": torch.zeros_like(x)}))

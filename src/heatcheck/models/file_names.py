@@ -6,8 +6,6 @@ from pathlib import Path
 
 from heatcheck.core.spec import SpecError, suggest
 
-CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-"""The classes of CIFAR-10, in its order."""
 TRAINED = "trained:"
 """What the specs of models that were trained here begin with."""
 RECORD = "training.json"
@@ -22,17 +20,17 @@ class KnownFile:
     Args:
         pattern: the whole name, as a regular expression.
         model: the spec of the network, in which {0} stands for what the first bracket of the pattern found.
-        classes: what the outputs are, where the model itself does not say it.
+        data: the data source whose classes these are, where the model itself does not say it.
     """
 
     pattern: str
     model: str
-    classes: tuple[str, ...] | None = None
+    data: str = ""
 
 
 RECOGNISED = (
-    KnownFile(r"cifar10_resnet(\d+)_akamaster\.safetensors", "small:resnet(depth={0})", CIFAR10),
-    KnownFile(r"resnet(\d+)-[0-9a-f]{8}\.th", "small:resnet(depth={0})", CIFAR10),  # as akamaster calls them
+    KnownFile(r"cifar10_resnet(\d+)_akamaster\.safetensors", "small:resnet(depth={0})", "cifar10"),
+    KnownFile(r"resnet(\d+)-[0-9a-f]{8}\.th", "small:resnet(depth={0})", "cifar10"),  # as akamaster calls them
     KnownFile(r"resnet50_v1_imagenet\.safetensors", "resnet50_v1"),
     KnownFile(r"squeezenet1_0_imagenet\.safetensors", "squeezenet1_0_v1"),
     KnownFile(r"bagnet8-34f4ccd2\.pth\.tar", "bagnet9"),
@@ -65,8 +63,8 @@ def full_spec(spec: str) -> str:
     return spec
 
 
-def recognised(path: str) -> tuple[str, tuple[str, ...] | None]:
-    """The spec of the network that a file belongs to, without the file, and its classes where the file tells them.
+def recognised(path: str) -> tuple[str, str]:
+    """The spec of the network that a file belongs to, without the file, and the data whose classes it knows, or nothing.
 
     Raises:
         SpecError: there is no such file, or its name is none that is known.
@@ -77,7 +75,7 @@ def recognised(path: str) -> tuple[str, tuple[str, ...] | None]:
         raise SpecError(f"model={path!r}: there is no such file{near if 'did you mean' in near else ''}")
     for known in RECOGNISED:
         if found := re.fullmatch(known.pattern, file.name):
-            return known.model.format(*found.groups()), known.classes
+            return known.model.format(*found.groups()), known.data
     raise SpecError(
         f"model={path!r}: its name does not tell what network these weights belong to; write ARCHITECTURE@FILE, such as "
         f"small:resnet20@{path} or timm:resnet50@{path}"

@@ -9,6 +9,7 @@ import torch
 
 from heatcheck.core.spec import SpecError, suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
+from heatcheck.data import cifar10
 from heatcheck.models.base import Model
 from heatcheck.models.catalogue import IN_FILE, models, source_id
 from heatcheck.models.devices import check_precision, choose_device, own_device
@@ -16,6 +17,9 @@ from heatcheck.models.file_names import full_spec, is_weights_file, recognised
 from heatcheck.models.objects import model_of, object_name
 from heatcheck.models.request import Request, Trainer
 from heatcheck.models.transforms import as_preprocess
+
+_CLASSES_OF = {"cifar10": cifar10.CLASSES}
+"""Class names by the data that a file of weights was trained on."""
 
 
 def load_model(
@@ -119,12 +123,12 @@ def _by_spec(spec: str, request: Request) -> Model:
     known, spec = models(), full_spec(spec)
     if is_weights_file(spec):
         try:
-            network, classes = recognised(spec)
+            network, data = recognised(spec)
         except SpecError as problem:
             raise HeatcheckError(str(problem)) from None
         id, inner, _ = _parts(network)
         path: str | None = spec
-        request = replace(request, classes=request.classes or classes)
+        request = replace(request, classes=request.classes or _CLASSES_OF.get(data))
     else:
         id, inner, path = _parts(spec)
     if id not in known:

@@ -79,7 +79,7 @@ def reinitialised(network: nn.Module, seed: int) -> nn.Module:
         HeatcheckError: a weight is drawn by nobody; names it.
     """
     twin = private_copy(network).cpu().requires_grad_(True)
-    twin = twin.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload] # draws follow the memory
+    twin.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload] # draws follow the order in memory
     with drawn_from(seed), torch.no_grad():
         if isinstance(twin, FreshNetwork):
             twin.initialise()

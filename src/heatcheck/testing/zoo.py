@@ -20,6 +20,7 @@ from heatcheck.core.types import Inputs
 from heatcheck.models.architectures.bagnet import bagnet9
 from heatcheck.models.architectures.bcos import bcos_resnet
 from heatcheck.models.architectures.fixup import xfixup_resnet50
+from heatcheck.models.architectures.small.source import NETWORKS
 from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
@@ -84,6 +85,11 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "BagNet": lambda: bagnet9(CLASSES),
     "B-cos": lambda: bcos_resnet(18, CLASSES),
     "bias-free": lambda: xfixup_resnet50(CLASSES),
+    "small ResNet": lambda: NETWORKS["resnet"](depth=8, classes=CLASSES),
+    "small Fixup": lambda: NETWORKS["fixup"](depth=8, classes=CLASSES),
+    "small ViT": lambda: NETWORKS["vit"](dim=32, depth=3, heads=2, patch=16, classes=CLASSES, size=EDGE),
+    "small BagNet": lambda: NETWORKS["bagnet"](width=4, depth=14, classes=CLASSES),
+    "small B-cos": lambda: NETWORKS["bcos"](depth=8, classes=CLASSES),
     "CLIP, cosine head": lambda: _Cosines(_timm("vit_base_patch16_clip_quickgelu_224", **_VIT), CLASSES),
 }
 
