@@ -21,7 +21,7 @@ from heatcheck.training.squares import SquareTask, random_square
 MUTANTS = (
     ("training/squares.py", ">= self.recipe.square", "< self.recipe.square", "test_all_or_none_carry_a_square"),
     ("training/squares.py", "n - side + 1", "n - side", "test_every_place_is_equally_likely"),
-    ("training/squares.py", "resize=min(model._preprocess.size)", "resize=None", "test_the_centre_crop_is_left_out"),
+    ("training/squares.py", "resize=min(height, width)", "resize=None", "test_the_centre_crop_is_left_out"),
     ("training/squares.py", "replace(s, label=0)", "s", "test_labels_of_their_own_do_not_count"),
 )
 SIDE = 16

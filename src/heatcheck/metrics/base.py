@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, final
 
 import torch
@@ -130,6 +131,8 @@ class Maps:
 
         def carry(a: Attribution) -> Tensor:
             clean = torch.where(torch.isfinite(a.values), a.values, 0)
+            if clean.ndim == self.domain.leaf(self.batch.x).ndim:
+                clean = self.domain.reduce(clean, "sum")
             return self.domain.layout(clean, self.batch.x, a.interpolation)
 
         return self.cached("sites", lambda: torch.stack([carry(a) for a in self.items]))
@@ -367,6 +370,8 @@ class Composite(Metric):
     composite: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, float]]
     """The metrics that are summed, by id, and the sign of each."""
+    lent: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Parts by id that a network of the same architecture lends, and the recipe that has trained it."""
 
     @abstractmethod
     def combine(self, found: Mapping[str, Scores], real: Sequence[bool]) -> Scores:

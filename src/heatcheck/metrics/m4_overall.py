@@ -23,6 +23,10 @@ class Overall(Composite):
     A run that asks for it measures all five, with the profile's parameters. The sum is computed per sample whenever a
     run is read, and not stored: where it is standardised, adding a method changes it.
 
+    SynScore is that of the network of the same architecture that was trained to find squares, where the folder has a
+    study of it (docs/synthetic.md): its mean over pictures is added to every sample's sum, since the pictures are
+    others. Else it is the model's own, on data with masks.
+
     Args:
         standardise: `none` adds the raw scores, of which INFD is by far the largest; `zscore` first subtracts the mean
             over methods and divides by their standard deviation (of means over samples, without controls); `rank` adds
@@ -39,6 +43,7 @@ class Overall(Composite):
         "incomplete": ("status", "leave_out"),
     }
     parts: ClassVar[Mapping[str, float]] = {"morf": 1, "abpc": 1, "pscore": 1, "infidelity": -1, "synscore": 1}
+    lent: ClassVar[Mapping[str, str]] = {"synscore": "synthetic"}
 
     standardise: str = "none"
     incomplete: str = "status"

@@ -131,7 +131,7 @@ def _metric_view(
         worse=tuple(views[r["method"]] for r in tested if r["loses_to_random"]),
         left_out=next(iter(tables.left_out.filter(pl.col("metric") == name)["reason"]), ""),
         circular=tuple(views[r["method"]] for r in raw if r["circular"]),
-        remark=facts.remarks.get((model, name), ""),
+        remark=facts.remarks.get((model, raw[0]["data"], name), ""),
         curves=curve_chart(_curves(tables, source, model, name), list(views)),
         visible=first_and_last if len(ranked) > _CURVES else frozenset(views),
         cost=cost_chart(raw, facts.sign(name) > 0),

@@ -53,10 +53,10 @@ def notes(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
 
 
 def _remarks(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
-    """What the names of metrics stand for on this model."""
-    for model, metric in case.select("model", "metric").unique(maintain_order=True).iter_rows():
-        if (model, metric) in facts.remarks:
-            yield Note(facts.remarks[model, metric], finding=True)
+    """What the names of metrics stand for on this model, and what their scores rest on."""
+    for key in case.select("model", "data", "metric").unique(maintain_order=True).iter_rows():
+        if key in facts.remarks:
+            yield Note(facts.remarks[key], finding=True)
 
 
 def _against_random(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:

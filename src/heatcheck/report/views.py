@@ -89,7 +89,7 @@ class MetricView:
         worse: methods significantly worse than random.
         left_out: why it does not count in the mean rank; empty where it does.
         circular: methods that make this metric's own queries.
-        remark: what its name stands for on this model; empty where there is nothing to say.
+        remark: what its name stands for on this model, or its scores rest on; empty where there is nothing to say.
         curves: deletion curves, where stored.
         visible: methods whose curves are visible at first.
         cost: cost against faithfulness.

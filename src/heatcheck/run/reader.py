@@ -18,6 +18,7 @@ from heatcheck.run.lacking import choose_target
 from heatcheck.run.lending import Candidate, Loan, lender, trained_by, why_nobody
 from heatcheck.run.naming import Naming, naming
 from heatcheck.run.packing import map_row, score_row
+from heatcheck.run.squares import SYNSCORE, about_squares, is_squares
 from heatcheck.run.store import Store, StoredMap
 from heatcheck.run.table import CellBlock, Vocabulary, curve_rows, joined
 from heatcheck.run.union import Section, union
@@ -175,14 +176,12 @@ class RunReader:
         return [{**x, "name": name, "spec": x["name"]} for name, x in entries.items()]
 
     def _remarks(self) -> list[dict[str, str]]:
-        """What is to be said about the name of a metric on a model."""
-        found = {
-            (model, metric): remark
+        """What is to be said about a metric of a model on a data set."""
+        return [
+            {"model": model, "data": section.data, "metric": metric, "remark": remark}
             for section in reversed(self.sections)
-            for model, named in section.naming.items()
-            for metric, remark in named.remarks.items()
-        }
-        return [{"model": model, "metric": metric, "remark": remark} for (model, metric), remark in found.items()]
+            for (model, metric), remark in section.remarks().items()
+        ]
 
     def _skips(self) -> list[dict[str, Any]]:
         found = []
@@ -233,6 +232,30 @@ class SectionReader:
         for model in self.manifest["models"]:
             names = self.naming[model["name"]].names
             yield from ((method, names.get(metric, metric)) for method, metric in model["circular"])
+
+    def remarks(self) -> dict[tuple[str, str], str]:
+        """What is to be said about a metric of a model, by the names that tables show."""
+        found: dict[tuple[str, str], str] = {}
+        for model in self.manifest["models"]:
+            name = model["name"]
+            found |= {(name, metric): remark for metric, remark in self.naming[name].remarks.items()}
+            asked = [m for m in self.manifest["metrics"] if self._methods_of(name, m["label"])]
+            for label in (m["label"] for m in asked if m["id"] == SYNSCORE and is_squares(self.manifest["study"])):
+                found[name, label] = f"{label}: {self._about_squares(model)}"
+            for label in (m["label"] for m in asked if m["label"] in self._composites):
+                for loan in self._loans(model, label).values():
+                    if loan.by:
+                        found[name, label] = f"{label}: {loan.remark(self._methods_of(name, label))}"
+        return found
+
+    def _about_squares(self, model: dict[str, Any]) -> str:
+        """How often a model that is judged by its squares finds them."""
+        records = self._records(model["identity"])[0]
+        return about_squares(model, [(r["label"], r["top"][0]) for r in records if r and r["top"]])
+
+    def _methods_of(self, model: str, metric: str) -> list[dict[str, Any]]:
+        """The methods that a model is measured by under a metric."""
+        return [m for m in self.manifest["methods"] if (model, m["label"], metric) in self.section.asked]
 
     def has(self, sample: str | None, method: str | None) -> bool:
         """Whether a sample and a method are in it; None is in everything."""
@@ -291,25 +314,27 @@ class SectionReader:
 
     def _add_sums(self, model: dict[str, Any], block: CellBlock, statuses: Vocabulary) -> None:
         """Fill in the metrics that add up others; of two parts the first."""
-        entries = {m["label"]: m for m in self.manifest["methods"]}
         for label, component in self._composites.items():
-            chosen = [i for i, m in enumerate(block.methods) if (model["name"], m, label) in self.section.asked]
+            methods = self._methods_of(model["name"], label)
+            chosen = [block.methods.index(method["label"]) for method in methods]
             labels = self.section.parts[label]
             parts = {id: block.scores(chosen, block.metrics.index(labels[id]), statuses) for id in component.parts}
-            methods = [entries[block.methods[i]] for i in chosen]
-            for id, recipe in component.lent.items():
-                if not trained_by(model, recipe):
-                    parts[id] = self._borrowed(model, labels[id], recipe).given(parts[id], methods)
+            parts |= {id: loan.given(parts[id], methods) for id, loan in self._loans(model, label).items()}
             sums = component.combine(parts, [not method["control"] for method in methods])
             block.fill(chosen, block.metrics.index(label), sums, statuses)
 
-    def _borrowed(self, model: dict[str, Any], label: str, recipe: str) -> Loan:
-        """What another network of the folder lends to a model's sum: its means under a metric."""
-        candidates = [c for section in self.beside for c in section.candidates(label)]
-        found = lender(model, recipe, candidates)
-        if found is None:
-            return Loan(label, why=why_nobody(model, label, recipe, candidates))
-        return found.lend()
+    def _loans(self, model: dict[str, Any], sum: str) -> dict[str, Loan]:
+        """What other networks of the folder lend to a model's sum, by the part's id; none to one that could lend."""
+        loans = {}
+        for id, recipe in self._composites[sum].lent.items():
+            label = self.section.parts[sum][id]
+            candidates = [c for section in self.beside for c in section.candidates(label)]
+            found = lender(model, recipe, candidates)
+            if found is not None:
+                loans[id] = found.lend()
+            elif not trained_by(model, recipe):
+                loans[id] = Loan(label, why=why_nobody(model, label, recipe, candidates))
+        return loans
 
     def candidates(self, label: str) -> list[Candidate]:
         """The models of these studies, as those that may lend their means under a metric."""
@@ -324,7 +349,7 @@ class SectionReader:
         methods, statuses = [entry["label"] for entry in self.manifest["methods"]], Vocabulary((OK, MISSING))
         block = self._block(model, methods, [label], statuses)
         scores = block.scores(range(len(methods)), 0, statuses)
-        return Loan.of(label, model["name"], self.manifest["methods"], scores)
+        return Loan.of(label, model["name"], self._about_squares(model), self.manifest["methods"], scores)
 
     @cached_property
     def _composites(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Facts:
         outside_mean_rank: metrics that rank methods, do not measure faithfulness and do not count in the mean rank.
         paper: whether the run has the settings of a paper, whose metrics count even if random does well under them.
         within: lowest and highest possible score of the metrics that have such; None for no bound.
-        remarks: what a reader must know about a metric on a model, such as what its name stands for.
+        remarks: what a reader must know about a metric, by model, data set and metric, such as what its name stands for.
     """
 
     higher_is_better: Mapping[str, bool]
@@ -34,7 +34,7 @@ class Facts:
     outside_mean_rank: frozenset[str] = frozenset()
     paper: bool = False
     within: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    remarks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    remarks: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> "Facts":
@@ -51,7 +51,7 @@ class Facts:
             outside_mean_rank=outside_mean_rank({m["name"]: m.get("family") for m in metrics}, of_model),
             paper=bool(run.get("paper", False)),
             within={m["name"]: (m["within"][0], m["within"][1]) for m in metrics if _has_range(m)},
-            remarks={(r["model"], r["metric"]): r["remark"] for r in run.get("remarks", ())},
+            remarks={(r["model"], r["data"], r["metric"]): r["remark"] for r in run.get("remarks", ())},
         )
 
     def is_control(self, method: str) -> bool:

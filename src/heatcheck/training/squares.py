@@ -35,9 +35,11 @@ class SquareTask(PictureTask):
     @classmethod
     def fitting(cls, model: Model) -> Model:
         """The model without its centre crop, which would cut off squares at the border."""
-        if not isinstance(model, VisionModel) or model._preprocess is None or model._preprocess.resize is None:
+        preprocess = model._preprocess if isinstance(model, VisionModel) else None
+        if not isinstance(model, VisionModel) or preprocess is None or preprocess.resize is None:
             return model
-        return model.seeing(replace(model._preprocess, resize=min(model._preprocess.size)))
+        height, width = preprocess.size
+        return model.seeing(replace(preprocess, resize=min(height, width)))
 
     @classmethod
     def judged_on(cls, data: Any) -> Any:
