@@ -96,7 +96,7 @@ def held_out(names: Sequence[str], classes: Sequence[int | None], seed: int, sha
     samples has no influence.
 
     >>> held_out(["a", "b", "c", "d"], [0, 1, 0, 1], 0, 0.5)
-    [0, 3]
+    [1, 2]
     """
     n = len(names)
     count = round(share * n)
