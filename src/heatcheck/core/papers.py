@@ -48,6 +48,7 @@ PAPERS = {
     "omeiza2019": "Omeiza et al., Smooth Grad-CAM++, 2019",
     "owen1977": "Owen, Values of Games with a Priori Unions, 1977",
     "petsiuk2018": "Petsiuk et al., RISE: Randomized Input Sampling for Explanation, BMVC 2018",
+    "rao2022": "Rao et al., Towards Better Understanding Attribution Methods (DiFull), CVPR 2022",
     "ribeiro2016": "Ribeiro et al., Why Should I Trust You? (LIME), KDD 2016",
     "rieger2020": "Rieger and Hansen, IROF: A Low Resource Evaluation Metric for Explanation Methods, 2020",
     "rombach2022": "Rombach et al., High-Resolution Image Synthesis with Latent Diffusion Models, CVPR 2022",

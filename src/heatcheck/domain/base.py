@@ -24,6 +24,8 @@ ROLES = {
     "region": "More of these",
 }
 """Units by what they are for, so that a default fits every modality; each domain says which ones they are there."""
+KEEP, COVER = "keep", "cover_"
+"""Names under which inputs carry a blindfold: the sites it leaves, and before the name of each tensor, what hides the rest."""
 REDUCTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "sum": lambda a, dim: a.sum(dim),
     "sum_abs": lambda a, dim: a.abs().sum(dim),
@@ -295,6 +297,27 @@ class Domain(ABC):
         if fixed is not None:
             keep = keep | fixed if keep.dtype == torch.bool else torch.where(fixed, torch.ones_like(keep), keep)
         return self.mix(x, keep, full)
+
+    def with_blindfold(self, x: Inputs, keep: Bool[Tensor, "b s"], cover: Inputs) -> Inputs:
+        """The same inputs, of which `visible` leaves only what is kept; rows that are taken or copied carry it along.
+
+        Args:
+            x: the inputs.
+            keep: the sites that stay visible.
+            cover: what is seen in place of the others.
+        """
+        return x.replace(**{KEEP: keep}, **{COVER + name: tensor for name, tensor in cover.tensors.items()})
+
+    def visible(self, x: Inputs) -> Inputs:
+        r"""What a network gets of inputs: $m \odot x + (1 - m) \odot c$ where they carry a blindfold, else themselves.
+
+        Whatever stands outside $m$ changes nothing, and derivatives with respect to it are exactly zero.
+        """
+        if KEEP not in x:
+            return x
+        cover = {name.removeprefix(COVER): t for name, t in x.tensors.items() if name.startswith(COVER)}
+        own = {name: t for name, t in x.tensors.items() if name != KEEP and not name.startswith(COVER)}
+        return self.mix(Inputs(own), x[KEEP], Inputs(cover))
 
     def unknown_units(self, name: str) -> NotApplicable:
         """The error for units that this domain does not have."""

@@ -37,6 +37,8 @@ class Fill(Component, ABC):
 
     random: ClassVar[bool] = False
     """Whether the fill draws from the sample's stream, so that its answers depend on the seed."""
+    moves: ClassVar[bool] = False
+    """Whether what is kept changes its place, so that a site no longer shows what stood there."""
 
     @abstractmethod
     def full(self, domain: Any, batch: Batch) -> Inputs:

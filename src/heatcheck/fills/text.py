@@ -1,6 +1,7 @@
 """Fills for texts: what becomes of a deleted token."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Shaped
@@ -55,6 +56,8 @@ class Pad(Fill):
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Remove(Fill):
     """Drop the tokens and close the gap, as if they had never been written."""
+
+    moves: ClassVar[bool] = True
 
     def full(self, domain: TextDomain, batch: Batch) -> Inputs:
         return all_tokens(domain, batch.x, "pad", attended=False)

@@ -97,10 +97,14 @@ def scaled(values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n h w"]:
 def decompose(seen: "Seen[Intercepts]") -> Iterator[Term]:
     """The terms that sum to the value explained: the input's, then each layer's; the scalar's own comes last."""
     layers = seen.rules.layers
-    places = [seen.leaf, seen.logits, *(out for out, _, _ in layers)]
+    places = [seen.leaf, seen.logits, seen.entered, *(out for out, _, _ in layers)]
     slopes = torch.autograd.grad(seen.value.sum(), places, allow_unused=True, materialize_grads=True)
-    yield Term((seen.leaf * slopes[0]).detach())
-    for (_, intercept, last), slope in zip(layers, slopes[2:], strict=True):
+    own = (seen.leaf * slopes[0]).detach()
+    yield Term(own)
+    constant = (seen.entered * slopes[2]).detach() - own
+    if constant.any():  # what a blindfold puts in place of what it hides
+        yield Term(constant)
+    for (_, intercept, last), slope in zip(layers, slopes[3:], strict=True):
         yield Term(intercept * slope, last)
     yield Term((seen.value - (seen.logits * slopes[1]).sum(1)).detach())
 

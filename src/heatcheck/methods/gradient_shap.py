@@ -173,9 +173,10 @@ def background_of(probe: Probe, data: str, x: Inputs) -> Inputs:
         return Inputs.cat([model.encode(sample) for sample in good]).to(probe.device)
 
     found: Inputs = probe.cached_for_model(f"background {data}", encode)
-    if found.shape_key() != x.shape_key():
+    theirs, ours = (dict(inputs.shape_key()) for inputs in (found, probe.visible(x)))
+    if theirs != ours:
         raise NotApplicable(
-            f"the pictures of {data!r} reach {model.name} as {dict(found.shape_key())}, "
-            f"but those explained are {dict(x.shape_key())}; explain pictures, or tensors of that shape"
+            f"the pictures of {data!r} reach {model.name} as {theirs}, but those explained are {ours}; explain pictures, "
+            "or tensors of that shape"
         )
     return found

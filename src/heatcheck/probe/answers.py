@@ -56,6 +56,11 @@ class Answers:
             return torch.where(self.label < 0, torch.nan, (winner == self.label).double())
         raise HeatcheckError(f"output={output!r} is not one of {', '.join(OUTPUTS)}")
 
+    @property
+    def predicted(self) -> Int[Tensor, " n"]:
+        """The class with the largest logit."""
+        return self.rows[:, 4].long()
+
     def reshape(self, *shape: int) -> "ShapedAnswers":
         """The same rows, read as an array of the given shape."""
         return ShapedAnswers(self, shape)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heatcheck.core.devices import home
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
-from heatcheck.domain.base import Domain, Units
+from heatcheck.domain.base import KEEP, Domain, Units
 from heatcheck.models.base import Model
 from heatcheck.probe.answers import Answers, scalar
 from heatcheck.probe.asks import Shape
@@ -74,6 +74,7 @@ class Calls:
         model: who is asked.
         numerics: the shape of every call.
         tick: called with the number of passes, forward and backward, after each call, for progress bars.
+        blind: whether the model is asked behind a blindfold, which all inputs then carry.
     """
 
     model: Model
@@ -81,6 +82,7 @@ class Calls:
     tick: Callable[[int], None] = lambda n: None
     spent: Spent = field(default_factory=Spent)
     halved: bool = False
+    blind: bool = False
     _cache: dict[tuple[str, int], tuple[Any, Any]] = field(default_factory=dict, repr=False)
     _gives_number: bool | None = None
     """Whether its answers are one number each; None before the first."""
@@ -332,7 +334,7 @@ class Calls:
         return out.clone()
 
     def _scores(self, x: Inputs, rows: int, ask: Callable[[Inputs], Tensor] | None = None) -> Float[Tensor, "n c"]:
-        out = (ask or self.model.logits)(x)
+        out = (ask or self.model.logits)(self.visible(x))
         self._gives_number = out.ndim == 2 and out.shape[1] == 1
         if len(out) != rows:
             raise HeatcheckError(
@@ -340,6 +342,20 @@ class Calls:
                 "input, [n, classes]"
             )
         return out
+
+    def visible(self, x: Inputs) -> Inputs:
+        """What the network gets of inputs: themselves, or what their blindfold leaves of them.
+
+        Raises:
+            HeatcheckError: a blindfold is missing where the model is asked behind one, or is there where it is not.
+        """
+        if (KEEP in x) != self.blind:
+            how, what = ("behind a blindfold", "without one") if self.blind else ("as it is", "with a blindfold")
+            raise HeatcheckError(
+                f"{self.model.name} is asked {how}, but about inputs {what}; make them from the inputs of the batch that "
+                "belongs to the probe (take, replace, domain.with_leaf, domain.delete)"
+            )
+        return self.domain.visible(x)
 
     def _needs_gradients(self) -> None:
         if not self.model.differentiable:

@@ -93,7 +93,7 @@ class Deletions(Calls):
     def deletions(self, batch: Batch, fill: str, masks: Masks) -> Answers:
         """Answer every question, asking the model only those that were never asked of these samples."""
         filler: Fill = catalogue.build("fill", fill)
-        full = self.cached(f"full {filler.name}", batch, lambda: filler.full(self.domain, batch))
+        full = self.full(batch, filler)
         fixed = self.domain.fixed(batch.x)
 
         def keep(index: Int[Tensor, " k"]) -> Bool[Tensor, "k s"]:
@@ -120,6 +120,11 @@ class Deletions(Calls):
             at += len(some)
         self.spent.asked += len(keys)
         return Answers(known.read(keys), batch.target[masks.rows], batch.label[masks.rows], self._gives_number)
+
+    def full(self, batch: Batch, filler: Fill) -> Inputs:
+        """The inputs with everything deleted, made once."""
+        found: Inputs = self.cached(f"full {filler.name}", batch, lambda: filler.full(self.domain, batch))
+        return found
 
     @staticmethod
     def _key(batch: Batch, row: int, how: bytes, packed: bytes, whole: bool) -> bytes:

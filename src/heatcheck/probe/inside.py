@@ -26,6 +26,7 @@ class Seen(Generic[R]):
     Args:
         rules: the rules, with what they noted.
         leaf: pixels or embeddings; differentiate with respect to it.
+        entered: what of them the network got: the leaf itself, or what a blindfold leaves of it.
         logits: class scores.
         target: the class of each question.
         value: the scalar explained, one per question.
@@ -34,6 +35,7 @@ class Seen(Generic[R]):
 
     rules: R
     leaf: Tensor
+    entered: Tensor
     logits: Float[Tensor, "m c"]
     target: Int[Tensor, " n"]
     value: Float[Tensor, " n"]
@@ -70,7 +72,7 @@ class Inside(Calls):
                 return seen[-1].clone()  # what comes next may work in place
 
             with torch.enable_grad(), place.changed(self.model.module(), cut):
-                out = scalar(self.model.logits(x), self._there(batch.target[index]), output)
+                out = scalar(self.model.logits(self.visible(x)), self._there(batch.target[index]), output)
                 (grad,) = torch.autograd.grad(out.sum(), seen[-1])
             return torch.stack([place.maps(seen[-1].detach()), place.maps(grad)], 1).contiguous()
 
@@ -184,11 +186,13 @@ class Inside(Calls):
             leaf = self.domain.leaf(x).detach().requires_grad_()
             active = rules()
             with torch.enable_grad():
+                given = self.visible(self.domain.with_leaf(x, leaf))
                 with active:
-                    logits = self.model.logits(self.domain.with_leaf(x, leaf))
+                    logits = self.model.logits(given)
                 own = self._there(batch.target[rows[index]])
                 value = scalar(logits[: len(own)], own, output)
-                return read(Seen(active, leaf, logits, own, value, self.domain.seen(x))).detach()
+                entered = self.domain.leaf(given)
+                return read(Seen(active, leaf, entered, logits, own, value, self.domain.seen(given))).detach()
 
         self.spent.asked += forwards * len(rows)
         self.spent.slopes += backwards * len(rows)
@@ -212,9 +216,10 @@ class Inside(Calls):
         x = batch.x.take(self.rows(copies) * 0).to(self.model.device)
         leaf = self.domain.leaf(x).detach().requires_grad_()
         with torch.enable_grad():
-            plain = self.model.logits(self.domain.with_leaf(x, leaf)).detach()
+            given = self.visible(self.domain.with_leaf(x, leaf))
+            plain = self.model.logits(given).detach()
             with active:
-                ruled = self.model.logits(self.domain.with_leaf(x, leaf)).detach()
+                ruled = self.model.logits(given).detach()
         tolerance = 1e-3 if plain.dtype == torch.float32 else 1e-8
         if not (ruled - plain).abs().max() <= tolerance * plain.abs().max().clamp_min(1e-3):
             raise NotApplicable(
@@ -226,11 +231,14 @@ class Inside(Calls):
     def read_network(
         self, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], read: Callable[[Inputs, Tensor], Tensor]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stream what `read` sees in the network at inputs made on the fly; one forward pass each, without a graph."""
+        """Stream what `read` sees in the network at inputs made on the fly; one forward pass each, without a graph.
+
+        Inputs of other sizes than the samples' own are made from what is `visible` of these.
+        """
 
         def run(x: Inputs, index: Tensor) -> Tensor:
             with torch.inference_mode():
-                out = read(x, index)
+                out = read(self.domain.visible(x), index)
             return out.clone()
 
         self.spent.asked += len(rows)
