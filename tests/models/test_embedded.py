@@ -1,7 +1,6 @@
 """The embedded defaults: real weights from pip, and a classifier trained once."""
 
 import multiprocessing
-import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ from heatcheck.data.load import load_data
 from heatcheck.data.sentiment import corpus
 from heatcheck.models import embedded
 from heatcheck.models.load import load_model
-from heatcheck.models.vision_shim import load_transformers
-from heatcheck.models.weights import load_weights
-from heatcheck.training import defaults, text
+from heatcheck.training import defaults
 
 
 @pytest.fixture
@@ -133,7 +130,7 @@ def test_the_text_default_is_trained_once_and_right(cache, monkeypatch):
     model = defaults.load_model("minilm_sentiment")
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 1
-    monkeypatch.setattr(defaults, "train_sentiment", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setitem(defaults.TRAINERS, "minilm_sentiment", lambda *_: pytest.fail("trained again"))
     assert defaults.load_model("minilm_sentiment").identity == model.identity
     held_out = corpus(200, seed=5, split="test")
     with torch.inference_mode():
@@ -152,58 +149,3 @@ def test_another_recipe_is_another_folder(cache, monkeypatch):
     assert embedded.sentiment_folder() == first
     monkeypatch.setattr(embedded, "SENTIMENT_RECIPE", embedded.SENTIMENT_RECIPE + 1)
     assert embedded.sentiment_folder(train) != first
-
-
-class TestTraining:
-    """The same recipe on a tiny backbone."""
-
-    @pytest.fixture
-    def backbone(self, tmp_path, monkeypatch):
-        transformers = load_transformers()
-        reviews = [*corpus(64), *corpus(32, split="test")]
-        words = sorted({w for s in reviews for w in _words(s.content)})
-        folder = tmp_path / "backbone"
-        folder.mkdir()
-        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-        (folder / "vocab.txt").write_text("\n".join(vocabulary))
-        tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=64)
-        tokenizer.save_pretrained(folder)
-        config = transformers.BertConfig(
-            vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
-        )
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            transformers.BertModel(config).save_pretrained(folder)
-        monkeypatch.setattr(text, "SENTIMENT_REVIEWS", 64)
-        monkeypatch.setattr(text, "HELD_OUT", 32)
-        return folder
-
-    def test_it_repeats_itself_to_the_bit_and_draws_nothing(self, backbone, tmp_path, monkeypatch):
-        monkeypatch.setattr(text, "ENOUGH", 0.0)
-        with torch.random.fork_rng():
-            for seed, name in enumerate(("a", "b")):
-                torch.manual_seed(seed)
-                before = torch.get_rng_state()
-                text.train_sentiment(backbone, tmp_path / name, progress="none")
-                assert torch.equal(torch.get_rng_state(), before)
-        a, b = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("a", "b"))
-        assert a == b
-        assert load_model(f"hf:{tmp_path / 'a'}").classes == ("negative", "positive")
-
-    def test_only_the_upper_part_learns(self, backbone, tmp_path, monkeypatch):
-        monkeypatch.setattr(text, "ENOUGH", 0.0)
-        monkeypatch.setattr(text, "_LAYERS", 1)
-        text.train_sentiment(backbone, tmp_path / "a", progress="none")
-        old, new = load_weights(backbone / "model.safetensors"), load_weights(tmp_path / "a" / "model.safetensors")
-        changed = {k for k, v in old.items() if not torch.equal(v, new[f"bert.{k}"])}
-        assert changed
-        assert all(k.startswith(("encoder.layer.1.", "pooler.")) for k in changed)
-
-    def test_a_poor_classifier_is_refused(self, backbone, tmp_path):
-        with pytest.raises(HeatcheckError, match=r"of held-out reviews right, below 95%"):
-            text.train_sentiment(backbone, tmp_path / "a", progress="none")
-        assert not (tmp_path / "a").exists()
-
-
-def _words(content):
-    return re.findall(r"\w+|[^\w\s]", content.lower())

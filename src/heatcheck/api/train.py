@@ -11,7 +11,7 @@ from heatcheck.core.progress import Progress
 from heatcheck.core.types import HeatcheckError
 from heatcheck.models.base import Model
 from heatcheck.models.training_record import TrainingRecord
-from heatcheck.training.defaults import load_model
+from heatcheck.training.defaults import TRAINERS, load_model
 from heatcheck.training.loop import SAVED_EVERY, fit, measure_step, resumed
 from heatcheck.training.prepare import Prepared, prepare
 from heatcheck.training.recipe import Recipe, load_recipe
@@ -109,7 +109,6 @@ def train(
     """
     folder = Path(out).expanduser()
     ready = prepared(recipe, variant, settings, model, data, held_out, preprocess, device, threads, **also)
-    ready.task.accompany(folder)
     record = fit(ready.task, ready.network, ready.record, folder, keep=keep, saved_every=saved_every, progress=progress)
     return Trained(folder, record)
 
@@ -178,5 +177,13 @@ def prepared(
     else:
         loaded = load_recipe(recipe, variant, settings)
     return prepare(
-        loaded, model, data, held_out=held_out, preprocess=preprocess, device=device, threads=threads, **also
+        loaded,
+        model,
+        data,
+        held_out=held_out,
+        preprocess=preprocess,
+        device=device,
+        threads=threads,
+        trainers=TRAINERS,
+        **also,
     )

@@ -1,7 +1,7 @@
 """`train`: a model by a recipe."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -51,6 +51,7 @@ def train(
     heatcheck list recipes
     """
     from heatcheck.api.train import plan_of, prepared
+    from heatcheck.models.training_record import told
     from heatcheck.training.loop import fit, resumed
     from heatcheck.training.recipe import parse_changes
 
@@ -71,25 +72,10 @@ def train(
         if plan:
             return
     with resumable(folder):
-        ready.task.accompany(folder)
         record = fit(ready.task, ready.network, ready.record, folder, keep=keep, progress="none" if quiet else "auto")
     if json:
         emit({"model": f"trained:{folder}", **record.model_dump(mode="json")})
         return
-    for line in facts(record):
+    for line in told(record.model_dump()):
         typer.echo(line)
     typer.echo(f"model: trained:{folder}")
-
-
-def facts(record: Any) -> list[str]:
-    """What came out of a training, in words."""
-    lines = [
-        f"{record.parent.name} by recipe {record.recipe}{f' ({record.variant})' if record.variant else ''} on {record.data}"
-    ]
-    if record.accuracy:
-        before, chosen = record.accuracy.get("before", 0.0), record.accuracy["chosen"]
-        lines.append(
-            f"accuracy on {record.held_out_samples:,} held-out samples: {chosen:.1%} after epoch {record.chosen:g}, "
-            f"{before:.1%} before"
-        )
-    return [*lines, *record.marks]

@@ -26,7 +26,7 @@ _LITE_SIDES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientn
 """Pixels per side of their inputs."""
 _UNIT = (1 / 255,) * 3
 """The deviation of models that want colours from 0 to 255."""
-SENTIMENT_RECIPE = 1
+SENTIMENT_RECIPE = 2
 """Raised whenever the trained weights of the text default change."""
 SENTIMENT_REVIEWS = 1200
 """Generated reviews that the text default is trained on."""

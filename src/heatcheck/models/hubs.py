@@ -11,6 +11,7 @@ from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.imagenet_names import imagenet_classes
+from heatcheck.models.architectures.fresh import drawn_from
 from heatcheck.models.base import Model
 from heatcheck.models.offline import hub_asked_once
 from heatcheck.models.preprocess import Preprocess
@@ -18,7 +19,13 @@ from heatcheck.models.request import Request
 from heatcheck.models.text import TextModel
 from heatcheck.models.transforms import from_processor, from_timm, from_torchvision
 from heatcheck.models.vision import VisionModel
-from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers, without_bars
+from heatcheck.models.vision_shim import (
+    load_timm,
+    load_torchvision,
+    load_transformers,
+    without_bars,
+    without_reports,
+)
 from heatcheck.models.weights import fill_network, load_weights
 
 _IMAGENET = 1000
@@ -156,6 +163,8 @@ def _modality(name: str, request: Request) -> Modality:
         config = transformers.AutoConfig.from_pretrained(name, **_options(name))
     written = " ".join(config.architectures or ())
     found = [modality for modality, (task, _) in _TASKS.items() if task in written]
+    if not found and request.headless:
+        found = [modality for modality in _TASKS if type(config) in _auto(transformers, modality)._model_mapping]
     if not found:
         raise HeatcheckError(f"hf:{name} is {written or 'of unknown architecture'}: no image or sequence classifier")
     if request.modality is not None and request.modality not in found:
@@ -169,21 +178,24 @@ def text_classifier(name: str, request: Request) -> Model:
         raise HeatcheckError(f"hf:{name} reads texts: preprocess= is for pictures")
     transformers = load_transformers(f"model {request.name}")
     with _hub(name):
-        network = _pretrained(transformers.AutoModelForSequenceClassification, name)
+        network, fresh = _pretrained(_auto(transformers, Modality.TEXT), name, headless=request.headless)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_options(name))
-    model = TextModel(network, tokenizer, request.name, classes=request.classes or _names(network.config))
+    model = TextModel(network, tokenizer, request.name, classes=request.classes or class_names(network.config))
     model.check()
+    model.fresh_head = fresh
     return model
 
 
 def _image_classifier(name: str, request: Request) -> Model:
     transformers = load_transformers(f"model {request.name}")
     with _hub(name):
-        network = _pretrained(transformers.AutoModelForImageClassification, name)
+        network, fresh = _pretrained(_auto(transformers, Modality.IMAGE), name, headless=request.headless)
         preprocess = request.preprocess or _processor(transformers, name)
-    return VisionModel(
-        network.eval(), request.name, preprocess=preprocess, classes=request.classes or _names(network.config)
+    model = VisionModel(
+        network.eval(), request.name, preprocess=preprocess, classes=request.classes or class_names(network.config)
     )
+    model.fresh_head = fresh
+    return model
 
 
 _TASKS: Mapping[Modality, tuple[str, Callable[[str, Request], Model]]] = {
@@ -193,20 +205,30 @@ _TASKS: Mapping[Modality, tuple[str, Callable[[str, Request], Model]]] = {
 """How transformers calls the classifiers of each modality, and what loads them."""
 
 
+def _auto(transformers: Any, modality: Modality) -> Any:
+    """What builds the classifiers of a modality from their configurations."""
+    return getattr(transformers, f"AutoModel{_TASKS[modality][0]}")
+
+
 def _processor(transformers: Any, name: str) -> Preprocess:
     return from_processor(transformers.AutoImageProcessor.from_pretrained(name, **_options(name)))
 
 
-def _pretrained(auto: Any, name: str) -> Any:
-    """The pretrained network; one whose file lacks weights would be filled with random ones and is refused."""
-    with without_bars():
+def _pretrained(auto: Any, name: str, *, headless: bool) -> tuple[Any, bool]:
+    """The pretrained network, and whether its last layer is new.
+
+    One whose file lacks other weights would be filled with random ones and is refused.
+    """
+    with without_bars(), without_reports(), drawn_from(0):
         network, info = auto.from_pretrained(
             name, **_options(name), attn_implementation="eager", output_loading_info=True, dtype=torch.float32
         )
-    lacking = sorted({*info["missing_keys"], *(str(k) for k in info["mismatched_keys"])})
+    inside = f"{network.base_model_prefix}."
+    head = {k for k in info["missing_keys"] if not k.startswith(inside) or k.startswith(f"{inside}pooler.")}
+    lacking = {*info["missing_keys"], *(str(k) for k in info["mismatched_keys"])} - (head if headless else set())
     if lacking:
-        raise HeatcheckError(f"hf:{name} lacks weights of {type(network).__name__}: {', '.join(lacking[:3])}")
-    return network
+        raise HeatcheckError(f"hf:{name} lacks weights of {type(network).__name__}: {', '.join(sorted(lacking)[:3])}")
+    return network, bool(head)
 
 
 def _options(name: str) -> dict[str, Any]:
@@ -221,7 +243,7 @@ def _hub(name: str) -> Iterator[None]:
         yield
 
 
-def _names(config: Any) -> tuple[str, ...] | None:
+def class_names(config: Any) -> tuple[str, ...] | None:
     """Class names, unless they are the LABEL_0 … that transformers makes up."""
     names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return None if all(n == f"LABEL_{i}" for i, n in enumerate(names)) else names

@@ -23,6 +23,7 @@ class Request:
         checkpoint: a local file with its weights.
         identity: what a function's results are filed under.
         modality: `image` or `text`, for architectures that exist for both.
+        headless: whether a network without a classifier's last layer will do; it gets one that has learnt nothing.
         trainers: what trains a model on first use, by its id.
     """
 
@@ -33,4 +34,5 @@ class Request:
     checkpoint: PathLike | None = None
     identity: str | None = None
     modality: str | None = None
+    headless: bool = False
     trainers: Mapping[str, Trainer] = field(default_factory=dict)

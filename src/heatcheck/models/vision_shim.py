@@ -67,3 +67,15 @@ def without_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def without_reports() -> Iterator[None]:
+    """Hide transformers' reports on weights that a file lacks or has beside a network's."""
+    logging = load_transformers().utils.logging
+    shown = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(shown)

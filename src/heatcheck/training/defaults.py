@@ -6,7 +6,6 @@ from heatcheck.models import load
 from heatcheck.models.base import Model
 from heatcheck.training.text import train_sentiment
 
-
 TRAINERS = {"minilm_sentiment": train_sentiment}
 """What trains a model on first use, by its id."""
 
