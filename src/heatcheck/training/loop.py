@@ -313,7 +313,8 @@ class _Training:
             self.plain.load_state_dict(load_weights(self.folder / BEST))
         else:
             self.record.chosen = float(self.recipe.epochs)
-            self.record.accuracy["chosen"] = self.record.accuracy.get("last", self._accuracy())
+            known = self.record.accuracy
+            known["chosen"] = known["last"] if "last" in known else self._accuracy()
         if not self.task.held_out:
             self.record.accuracy.clear()
             self.record.marks.append("no samples were held out: its accuracy is not known")
