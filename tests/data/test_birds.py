@@ -28,7 +28,7 @@ from heatcheck.data.birds.classes import (
     possible_classes,
     random_removal,
 )
-from heatcheck.data.birds.render import drawing_of, paint, part_masks_of, picture_of
+from heatcheck.data.birds.render import masks_of, paint, picture_of
 from heatcheck.data.birds.scene import SIDE, SPLITS, scene_of
 from heatcheck.data.birds.shapes import BODY
 from heatcheck.data.birds.sheet import contact_sheet
@@ -132,22 +132,22 @@ def test_splits_differ():
 @given(st.sampled_from(list(SPLITS)), st.integers(0, 499))
 def test_a_removal_changes_only_the_part(split, index):
     """What changes lies within the part, up to a pixel that it shares with another; and most of the part changes."""
-    drawing = drawing_of(split, index)
-    for part, mask in drawing.parts.items():
-        changed = (picture_of(split, index, [part]) != drawing.picture).any(-1)
+    whole, masks = picture_of(split, index), masks_of(split, index)
+    for part, mask in masks.items():
+        changed = (picture_of(split, index, [part]) != whole).any(-1)
         near = ndimage.binary_dilation(mask, np.ones((3, 3)))
         assert not (changed & ~near).any()
         assert changed[mask].mean() > 0.8
     bare = picture_of(split, index, PARTS)
-    every = np.any(list(drawing.parts.values()), axis=0)
-    assert not ((bare != drawing.picture).any(-1) & ~every).any()
+    every = np.any(list(masks.values()), axis=0)
+    assert not ((bare != whole).any(-1) & ~every).any()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(list(SPLITS)), st.integers(0, 499))
 def test_masks_are_disjoint_and_part_of_the_bird(split, index):
     scene = scene_of(split, index)
-    masks = part_masks_of(scene)
+    masks = masks_of(split, index)
     assert np.sum(list(masks.values()), axis=0).max() == 1
     body = BODY @ scene.matrix.T + scene.shift
     for mask in masks.values():
@@ -159,7 +159,7 @@ def test_masks_are_disjoint_and_part_of_the_bird(split, index):
 def test_every_test_picture_shows_every_part():
     smallest = {part: SIDE**2 for part in PARTS}
     for index in range(SPLITS["test"]):
-        masks = part_masks_of(scene_of("test", index))
+        masks = masks_of("test", index)
         assert tuple(masks) == PARTS
         smallest = {part: min(n, int(masks[part].sum())) for part, n in smallest.items()}
     assert min(smallest.values()) >= 20
@@ -169,12 +169,12 @@ def test_a_part_that_is_hidden_is_not_listed(monkeypatch):
     """Tails are painted first: behind a body as large as the picture none shows."""
     giant = np.array([(-9.0, -9.0), (9.0, -9.0), (9.0, 9.0), (-9.0, 9.0)])
     monkeypatch.setattr("heatcheck.data.birds.shapes.BODY", giant)
-    assert set(part_masks_of(scene_of("test", 0))) == {"beak", "eye", "wing"}
+    assert set(masks_of("test", 0)) == {"beak", "eye", "wing"}
 
 
 @pytest.mark.parametrize("index", range(0, 200, 7))
 def test_the_whole_bird_is_in_the_picture(index):
-    masks = part_masks_of(scene_of("train", index))
+    masks = masks_of("train", index)
     whole = np.any(list(masks.values()), axis=0)
     assert not (whole[0].any() or whole[-1].any() or whole[:, 0].any() or whole[:, -1].any())
 
@@ -190,7 +190,7 @@ def test_the_source(spec):
     assert np.array_equal(sample.content, picture_of(split, 7))
     assert set(sample.reference) == {"parts", "without"} and len(sample.reference) == 2
     for part in PARTS:
-        assert np.array_equal(sample.reference["parts"][part], part_masks_of(scene_of(split, 7))[part])
+        assert np.array_equal(sample.reference["parts"][part], masks_of(split, 7)[part])
         assert np.array_equal(sample.reference["without"][part], picture_of(split, 7, [part]))
 
 

@@ -65,9 +65,14 @@ def possible_classes(label: int, removed: Iterable[str]) -> tuple[int, ...]:
     return agreeing(CLASSES, {part: v for part, v in CLASSES[label].items() if part not in gone})
 
 
-def random_removal(rng: np.random.Generator) -> tuple[str, ...]:
-    """Parts to leave away from a training picture: none half of the time, else 0 to 5 of them, as FunnyBirds has it."""
-    if rng.random() < 0.5:
+def random_removal(rng: np.random.Generator, probability: float = 0.5) -> tuple[str, ...]:
+    """Parts to leave away from a training picture: none half of the time, else 0 to 5 of them, as FunnyBirds has it.
+
+    Args:
+        rng: where the choice comes from.
+        probability: of leaving away any number of parts.
+    """
+    if rng.random() >= probability:
         return ()
     count = int(rng.integers(len(PARTS) + 1))
     chosen = rng.permutation(len(PARTS))[:count]

@@ -1,13 +1,12 @@
 """Paints a scene, whole or without parts, and tells where each part shows."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from heatcheck.data.birds.classes import CLASSES, PARTS, checked_parts
-from heatcheck.data.birds.scene import SIDE, Scene, scene_of
+from heatcheck.data.birds.scene import SIDE, BirdScene, scene_of
 from heatcheck.data.birds.shapes import BEFORE, BEHIND, SHAPES, Patch, body
 
 _FINE = 4
@@ -16,30 +15,31 @@ _PIXEL = np.arange(SIDE**2).reshape(SIDE, SIDE).repeat(_FINE, 0).repeat(_FINE, 1
 """The number of the pixel that each point lies in."""
 
 
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """A picture `[h, w, 3]` in bytes, and the mask `[h, w]` of each part that shows.
-
-    A pixel belongs to the part that covers most of it among the parts that show in it, so masks are disjoint and every
-    pixel that shows a part belongs to one.
-    """
-
-    picture: np.ndarray
-    parts: Mapping[str, np.ndarray]
-
-
 def picture_of(split: str, index: int, removed: Iterable[str] = ()) -> np.ndarray:
     """A picture `[h, w, 3]` in bytes, painted without the parts that are removed: what is behind them shows."""
     return paint(scene_of(split, index), removed)
 
 
-def drawing_of(split: str, index: int) -> Drawing:
-    """A picture with the masks of its parts."""
+def masks_of(split: str, index: int) -> dict[str, np.ndarray]:
+    """The mask `[h, w]` of each part of a picture that shows in it.
+
+    A pixel belongs to the part that covers most of it among the parts that show in it, so masks are disjoint and every
+    pixel that shows a part belongs to one.
+    """
     scene = scene_of(split, index)
-    return Drawing(paint(scene), part_masks_of(scene))
+    labels = Image.new("L", (SIDE * _FINE,) * 2)
+    draw = ImageDraw.Draw(labels)
+    for name, patch in _patches(scene):
+        number = PARTS.index(name) + 1 if name else 0
+        _fill(draw, patch.corners @ scene.matrix.T + scene.shift, number)
+    numbers = len(PARTS) + 1
+    each = np.bincount((_PIXEL * numbers + np.asarray(labels)).ravel(), minlength=SIDE**2 * numbers)
+    covered = each.reshape(SIDE, SIDE, numbers)[..., 1:]
+    owner = np.where(covered.any(-1), covered.argmax(-1), -1)
+    return {part: owner == i for i, part in enumerate(PARTS) if (owner == i).any()}
 
 
-def paint(scene: Scene, removed: Iterable[str] = ()) -> np.ndarray:
+def paint(scene: BirdScene, removed: Iterable[str] = ()) -> np.ndarray:
     """The scene without some parts."""
     gone = checked_parts(removed)
     ground = Image.fromarray(scene.corners.astype(np.uint8))
@@ -55,21 +55,7 @@ def paint(scene: Scene, removed: Iterable[str] = ()) -> np.ndarray:
     return picture
 
 
-def part_masks_of(scene: Scene) -> dict[str, np.ndarray]:
-    """Where each part shows; a part that does not show is not in it."""
-    labels = Image.new("L", (SIDE * _FINE,) * 2)
-    draw = ImageDraw.Draw(labels)
-    for name, patch in _patches(scene):
-        number = PARTS.index(name) + 1 if name else 0
-        _fill(draw, patch.corners @ scene.matrix.T + scene.shift, number)
-    numbers = len(PARTS) + 1
-    each = np.bincount((_PIXEL * numbers + np.asarray(labels)).ravel(), minlength=SIDE**2 * numbers)
-    covered = each.reshape(SIDE, SIDE, numbers)[..., 1:]
-    owner = np.where(covered.any(-1), covered.argmax(-1), -1)
-    return {part: owner == i for i, part in enumerate(PARTS) if (owner == i).any()}
-
-
-def _patches(scene: Scene) -> Iterator[tuple[str, Patch]]:
+def _patches(scene: BirdScene) -> Iterator[tuple[str, Patch]]:
     """What is painted, in order, with the part that it belongs to; the body belongs to none."""
     own = CLASSES[scene.label]
     for parts in (BEHIND, None, BEFORE):

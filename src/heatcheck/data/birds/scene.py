@@ -25,7 +25,7 @@ _NOISE = 5.0
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class BirdScene:
     """A picture before it is painted; the parts that are left away change nothing else in it.
 
     Args:
@@ -49,7 +49,7 @@ class Scene:
     noise: np.ndarray
 
 
-def scene_of(split: str, index: int) -> Scene:
+def scene_of(split: str, index: int) -> BirdScene:
     """The scene of a split's picture, the same whenever and wherever it is asked for."""
     if split not in SPLITS:
         raise HeatcheckError(f"birds have no split {split!r}: write {' or '.join(SPLITS)}")
@@ -64,7 +64,7 @@ def scene_of(split: str, index: int) -> Scene:
     clutter = tuple(_thing(rng) for _ in range(int(rng.random() * (_CLUTTER + 1))))
     gain = (0.8 + 0.35 * rng.random()) * (0.95 + 0.1 * rng.random(3))
     noise = _NOISE * (2 * rng.random((SIDE, SIDE, 1)) - 1)
-    return Scene(label, matrix, shift, (red, green, blue), corners, clutter, gain, noise)
+    return BirdScene(label, matrix, shift, (red, green, blue), corners, clutter, gain, noise)
 
 
 def _pose(label: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from heatcheck.data.birds.classes import CLASS_COUNT, PARTS
-from heatcheck.data.birds.render import drawing_of, picture_of
+from heatcheck.data.birds.render import masks_of, picture_of
 from heatcheck.data.birds.scene import SIDE
 
 _ACROSS = 10
@@ -20,18 +20,18 @@ _MARKS = {
 }
 
 
-def contact_sheet(split: str = "test", shown: int = 0) -> Image.Image:
+def contact_sheet(split: str = "test", shown: int = 13) -> Image.Image:
     """Every class in rows of ten; below, one picture whole, its parts marked, and without each of them.
 
     Args:
         split: whose first pictures are shown.
         shown: the picture of the last row.
     """
-    drawing = drawing_of(split, shown)
-    marked = (drawing.picture * 0.25).astype(np.uint8)
-    for part, mask in drawing.parts.items():
+    whole = picture_of(split, shown)
+    marked = (whole * 0.25).astype(np.uint8)
+    for part, mask in masks_of(split, shown).items():
         marked[mask] = _MARKS[part]
-    last = [drawing.picture, marked, *(picture_of(split, shown, [part]) for part in PARTS)]
+    last = [whole, marked, *(picture_of(split, shown, [part]) for part in PARTS)]
     last.append(picture_of(split, shown, PARTS))
     tiles = [picture_of(split, i) for i in range(CLASS_COUNT)]
     rows = [tiles[i : i + _ACROSS] for i in range(0, CLASS_COUNT, _ACROSS)]

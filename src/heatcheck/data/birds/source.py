@@ -11,8 +11,8 @@ from heatcheck.core.sources import source
 from heatcheck.core.types import Modality, Sample
 from heatcheck.data.base import Listing, SourceOptions, numbered
 from heatcheck.data.birds.classes import CLASS_NAMES, label_of
-from heatcheck.data.birds.render import part_masks_of, picture_of
-from heatcheck.data.birds.scene import SPLITS, scene_of
+from heatcheck.data.birds.render import masks_of, picture_of
+from heatcheck.data.birds.scene import SPLITS
 from heatcheck.data.images import picture_sample
 from heatcheck.data.labels import Labels
 
@@ -63,7 +63,7 @@ class BirdReference(Mapping[str, Any]):
     @cached_property
     def parts(self) -> Mapping[str, np.ndarray]:
         """The mask of each part that shows."""
-        return part_masks_of(scene_of(self.split, self.index))
+        return masks_of(self.split, self.index)
 
     @cached_property
     def without(self) -> Mapping[str, np.ndarray]:
