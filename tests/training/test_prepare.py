@@ -77,6 +77,7 @@ def test_a_trained_model_can_be_trained_further(folder, tmp_path):
     assert second.record.aligned == {"grid": 4, "fill": "zero"}
     assert second.model.classes == ("bright", "dark")
     assert second.model.identity != first.model.identity
+    assert first.model.notes == second.model.notes == []  # what they began with was untrained; they are not
 
 
 def test_an_object_can_be_trained_but_not_found_again(folder, tmp_path, toy):

@@ -7,6 +7,7 @@ from torch import Tensor
 from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError
+from heatcheck.models.architectures.fresh import UNTRAINED
 from heatcheck.models.base import Model, TorchModel
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
@@ -39,6 +40,7 @@ def trained(where: str, request: Request) -> Model:
         model = rebuild(record, folder, request)
         fill_network(model.module(), weights, str(path))
         model.__dict__.pop("identity", None)
+        model.notes = [note for note in model.notes if UNTRAINED not in note]
     model.trained = {**record.model_dump(mode="json"), "checkpoint": wanted or "chosen"}
     return model
 

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+UNTRAINED = "is untrained"
+"""What the note of a model says whose weights are fresh."""
+
 
 class FreshNetwork(nn.Module):
     """A network whose weights can be drawn anew as its paper draws them.

@@ -12,7 +12,7 @@ from heatcheck.core.spec import Spec, SpecError, parse, suggest
 from heatcheck.core.types import HeatcheckError
 from heatcheck.models.architectures.bagnet import BagNet, patch_side
 from heatcheck.models.architectures.bcos import RAW, BasicBlock, BcosNet, BcosResNet
-from heatcheck.models.architectures.fresh import FreshNetwork, drawn_from
+from heatcheck.models.architectures.fresh import UNTRAINED, FreshNetwork, drawn_from
 from heatcheck.models.architectures.published import IMAGENET
 from heatcheck.models.architectures.small.parts import blocks_per_stage
 from heatcheck.models.architectures.small.resnet import STAGES, SmallResNet, small_fixup
@@ -127,7 +127,7 @@ def small(name: str, request: Request) -> Model:
     )
     if state is None:
         model.notes.append(
-            f"{model.name} is untrained: its weights are random, always the same; train it, or write "
+            f"{model.name} {UNTRAINED}: its weights are random, always the same; train it, or write "
             f"small:{name}@CHECKPOINT"
         )
     return model
