@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heatcheck.cli import explain, fills, folder, listing, multiverse, run, train
+from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, roar, run, train
 from heatcheck.cli.console import complain
 from heatcheck.cli.folder import DAMAGED
 from heatcheck.core.files import cannot, is_of_disk
@@ -88,6 +88,8 @@ app.command("run")(run.run)
 app.command("plan")(run.plan)
 app.command("multiverse")(multiverse.multiverse)
 app.command("train")(train.train)
+app.command("roar")(roar.roar)
+app.command("aligned")(aligned.aligned)
 app.command("explain")(explain.explain)
 app.command("fills")(fills.fills)
 app.command("list")(listing.show)
