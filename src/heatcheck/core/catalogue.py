@@ -27,7 +27,7 @@ NESTED = {"fill": "fill", "baseline": "fill", "of": "method"}
 """Parameters that hold another component, and its kind."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "output": ("logit", "prob", "logprob", "margin", "accuracy"),
-    "reduction": ("auto", "sum", "sum_abs", "mean_abs", "mean_square", "l2"),
+    "reduction": ("auto", "sum", "sum_abs", "mean_abs", "mean_square", "l2", "none"),
     "post": ("none", "abs", "relu"),
     "ties": ("random", "index", "reverse_index", "percentile_compat"),
 }

@@ -81,7 +81,8 @@ class Method(Component, ABC):
     Args:
         output: the model output that is explained: logit, prob, logprob or margin.
         reduction: how channels or embedding coordinates become one number per site; `auto` is their sum, and their
-            Euclidean norm (`l2`) for the plain gradient of a word embedding.
+            Euclidean norm (`l2`) for the plain gradient of a word embedding. `none` keeps them apart, for `heatcheck roar`
+            by scalars; metrics then see their sum.
         post: what is applied to the finished map: none, abs or relu.
     """
 
@@ -123,7 +124,7 @@ class Method(Component, ABC):
     @property
     def signed(self) -> bool:
         """Whether negative values mean evidence against the class."""
-        sums = self.reduction in ("sum", "auto")
+        sums = self.reduction in ("sum", "auto", "none")
         return "nonnegative" not in self.facts.get("properties", ()) and self.post == "none" and sums
 
     def applies_to(self, domain: Domain) -> None:
@@ -162,7 +163,7 @@ class Method(Component, ABC):
                 f"{self.name} returned maps of shape {tuple(raw.shape)} for inputs {tuple(leaf.shape)}; return "
                 f"{tuple(leaf.shape)}, or one number per site, {(len(leaf), *sites)}"
             )
-        if not leaf_shaped:
+        if not leaf_shaped or self.reduction == "none":
             return raw, (OK,) * len(raw)
         maps = probe.domain.reduce(raw, self.reduction)
         if self.reduction != "sum":

@@ -62,7 +62,8 @@ def metric(
         within: the range of its scores with default parameters; None for no bound.
         on: the modalities it supports.
         needs: what it needs besides inputs and maps: `reference:mask` (or another kind), `models` (more than one),
-            `method` (to explain again), `weights` (to randomise), `label`, `sign` (maps with negative values).
+            `method` (to explain again), `weights` (to randomise), `label`, `sign` (maps with negative values), `retraining`
+            (answers of networks that were retrained).
         invariant: claims that `heatcheck.testing.check_metric` verifies: `monotone` (any increasing change of the
             map), `scale` (positive factors), `sign` (negation), `shift` (an added constant), `map` (the score does
             not depend on the map: it measures the model).

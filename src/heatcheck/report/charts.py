@@ -223,6 +223,42 @@ def curve_chart(
     )
 
 
+def accuracy_chart(
+    points: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]], chance: float
+) -> tuple[Axis, Axis, tuple[Curve, ...]]:
+    """Accuracies over percents of the picture, with their intervals where there are any.
+
+    Args:
+        points: per method, percents in rising order, each with accuracy, low, high and seeds.
+        chance: an accuracy that the axis must reach, too.
+
+    Returns:
+        the axes, and a curve per method.
+    """
+    each = [row for own in points.values() for _, row in own]
+    drawn = [float(row[k]) for row in each for k in ("accuracy", "low", "high") if row[k] is not None]
+    y, edge = linear([*drawn, chance]), Axis(0.0, 100.0)
+    y = Axis(y.low, y.high, False, tuple((at, f"{float(text):.0%}") for at, text in y.ticks), y.places)
+    x = Axis(0.0, 100.0, False, tuple((edge.at(t), f"{t} %") for t in (0, 25, 50, 75, 100)), 0)
+    curves = []
+    for method, own in points.items():
+        grid = np.array([at for at, _ in own])
+        mean, low, high = (
+            np.array([np.nan if row[k] is None else row[k] for _, row in own]) for k in ("accuracy", "low", "high")
+        )
+        band = np.stack([low, high])
+        curves.append(
+            Curve(
+                method=method,
+                mean=tuple(mean.tolist()),
+                line=_path(grid, mean, x, y),
+                band=_closed(grid, band, x, y) if np.isfinite(band).all() else "",
+                n=min(row["seeds"] for _, row in own),
+            )
+        )
+    return x, y, tuple(curves)
+
+
 def _points(grid: Array, values: Array, x: Axis, y: Axis) -> list[str]:
     return [f"{x.at(float(g)):g} {100 - y.at(float(v)):.6g}" for g, v in zip(grid, values, strict=True)]
 
