@@ -20,6 +20,7 @@ from heatcheck.data.base import Dataset
 from heatcheck.data.images import picture_sample
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
+from heatcheck.training.defaults import load_model
 
 MUTANTS = (
     ("api/looks.py", "worst = metric(probe", "worst = 1 - metric(probe", "test_accuracy_is_that_of_single_pictures"),
@@ -287,6 +288,10 @@ def test_parent_pictures_grid_and_fill_come_from_the_record(aligned):
     other = compare_alignment(model(1, "another"), f"trained:{aligned}", progress="none", units="grid(4)")
     assert other.units == "grid(4)"
     assert any("is not the network that the training" in note for note in other.notes)
+
+
+def test_classes_that_only_the_data_name_are_kept(aligned):
+    assert load_model(f"trained:{aligned}").classes == ("bright", "dark")
 
 
 def test_the_command(aligned, tmp_path):
