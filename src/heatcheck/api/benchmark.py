@@ -24,6 +24,7 @@ from heatcheck.models.devices import FP32
 from heatcheck.models.outputs import Number, as_number
 from heatcheck.models.preprocess import SAY_IT
 from heatcheck.models.targets import checked_target
+from heatcheck.models.training_record import every_checkpoint
 from heatcheck.models.transforms import as_preprocess
 from heatcheck.models.vision import PictureModel
 from heatcheck.profiles import load_profile, own_name
@@ -381,16 +382,25 @@ def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list
 
 
 def label_models(models: Any) -> dict[str, Any]:
-    """Models by the label tables show."""
+    """Models by the label tables show; `trained:FOLDER@*` is one for each checkpoint."""
     if isinstance(models, Mapping):
-        return dict(models)
+        return {name: model for label, spec in models.items() for name, model in _each_of(label, spec)}
     many = list(models) if isinstance(models, list | tuple) else [models]
     labels: dict[str, Any] = {}
-    for model in many:
+    for model in (each for spec in many for _, each in _each_of("", spec)):
         label = model if isinstance(model, str) else getattr(model, "name", None) or _type_name(model)
         n = sum(1 for k in labels if k == label or k.startswith(f"{label}#"))
         labels[f"{label}#{n + 1}" if n else label] = model
     return labels
+
+
+def _each_of(label: str, spec: Any) -> Iterator[tuple[str, Any]]:
+    """The models of one spec, labelled after it."""
+    if not isinstance(spec, str):
+        yield label, spec
+        return
+    for each in every_checkpoint(spec):
+        yield label if each == spec else f"{label}@{each.rpartition('@')[2]}", each
 
 
 def precise_label(label: str, precision: str) -> str:

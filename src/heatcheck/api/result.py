@@ -49,6 +49,15 @@ class Result(RunReader):
         """What statistics need to know about methods and metrics."""
         return stats.Facts.of(self.facts)
 
+    def along_training(self) -> list[stats.AlongTraining]:
+        """The ranking at each checkpoint of a training, and how alike they are; empty for fewer than three checkpoints."""
+        return self._along_training
+
+    @cached_property
+    def _along_training(self) -> list[stats.AlongTraining]:
+        trainings = stats.trajectories(self.facts)
+        return stats.along_training(self.scores(), self.stats_facts, trainings) if trainings else []
+
     def lacking(self) -> "pl.DataFrame":
         """The cells without a result because something went wrong or is missing; those of other shards are neither."""
         import polars as pl

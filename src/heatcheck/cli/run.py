@@ -68,7 +68,7 @@ def run(
     for line in without_pass(result.facts.get("passes", {})):
         note(line, quiet=quiet)
     if json:
-        rows = result.leaderboard().full.to_dicts()
+        rows, along = result.leaderboard().full.to_dicts(), result.along_training()
         emit(
             {
                 "run": folder,
@@ -77,6 +77,7 @@ def run(
                 "skipped": skips(result),
                 "notes": result.lines,
                 "leaderboard": rows,
+                **({"along_training": [case.record() for case in along]} if along else {}),
             }
         )
     else:
@@ -245,6 +246,8 @@ def show_leaderboard(result: Any) -> None:
     from heatcheck.report import terminal
 
     console().print(terminal.leaderboard(result))
+    if cases := result.along_training():
+        console().print(terminal.AlongTable(cases))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
 from heatcheck.models.retarget import with_classes
 from heatcheck.models.text_description import DESCRIPTION, described
-from heatcheck.models.training_record import KEPT, LAST, OF_NETWORK, WEIGHTS, TrainingRecord
+from heatcheck.models.training_record import ALL, KEPT, LAST, OF_NETWORK, WEIGHTS, TrainingRecord
 from heatcheck.models.weights import fill_network, load_weights
 
 
@@ -67,7 +67,10 @@ def rebuild(record: TrainingRecord, folder: Path, request: Request) -> Model:
     )
     if not isinstance(model, TorchModel):
         raise HeatcheckError(f"trained:{folder} began with {parent.spec}, which is no network")
-    return replaced(model, record.classes, seed=record.settings["seed"]) if parent.new_head else model
+    if parent.new_head:
+        return replaced(model, record.classes, seed=record.settings["seed"])
+    model.classes = model.classes or tuple(record.classes)
+    return model
 
 
 def replaced(model: TorchModel, classes: list[str], *, seed: int) -> TorchModel:
@@ -95,6 +98,9 @@ def _weights_file(folder: Path, record: TrainingRecord, wanted: str) -> Path:
     if wanted == "last":
         return folder / LAST
     known = {kept.name for kept in record.kept}
+    if wanted == ALL:
+        every = ", ".join(f"@{kept.name}" for kept in record.kept) or "none, as none was kept"
+        raise HeatcheckError(f"trained:{folder}@{ALL} is several models, and one is wanted here: {every}")
     if wanted not in known:
         raise HeatcheckError(f"trained:{folder} has no checkpoint {wanted!r}{suggest(wanted, {*known, 'last'})}")
     return folder / KEPT / f"{wanted}.safetensors"

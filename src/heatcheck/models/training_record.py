@@ -10,13 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from heatcheck.core.files import as_json, read_patiently, write_atomically
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError
-from heatcheck.models.file_names import RECORD
+from heatcheck.models.file_names import RECORD, TRAINED, full_spec
 
 WEIGHTS, LAST, KEPT = "weights.safetensors", "last.safetensors", "checkpoints"
 """A training's files beside its record: the chosen weights, the last state, the folder of weights kept along the way."""
 
 CHOSEN = "chosen"
 """The checkpoint in `Model.trained` that stands for the chosen weights."""
+
+ALL = "*"
+"""The checkpoint in a spec that stands for all of them, each a model of its own."""
 
 OF_NETWORK = "network/"
 """What the names of the network's tensors begin with in a file that holds the optimizer's, too."""
@@ -134,9 +137,42 @@ class TrainingRecord(BaseModel):
             raise HeatcheckError(f"{path} is damaged: {str(problem).splitlines()[0]}") from problem
 
 
-def checkpoint_names(folder: Path) -> list[str]:
-    """The names of the weights that were kept along a training, in order."""
-    return [kept.name for kept in TrainingRecord.read(folder).kept]
+def every_checkpoint(spec: str) -> list[str]:
+    """The models that a spec stands for: all weights that a training kept, in order, for `trained:FOLDER@*`; else itself.
+
+    Raises:
+        HeatcheckError: the folder holds no training, or one that kept none.
+    """
+    folder, at, wanted = full_spec(spec).partition("@")
+    if wanted != ALL or not folder.startswith(TRAINED):
+        return [spec]
+    record = TrainingRecord.read(Path(folder.removeprefix(TRAINED)).expanduser())
+    if not record.kept:
+        raise HeatcheckError(
+            f"{spec}: the training kept no checkpoints; train into another folder with --keep 10, or write {folder} for "
+            "its chosen weights"
+        )
+    return [f"{folder}{at}{kept.name}" for kept in sorted(record.kept, key=lambda kept: kept.step)]
+
+
+def reached(trained: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Step, epoch and accuracy of weights that were kept along a training; None where a model has others.
+
+    Args:
+        trained: what `Model.trained` holds, or what a run's record keeps of it.
+    """
+    if "reached" in trained:
+        return dict(trained["reached"]) if trained["reached"] else None
+    found = (kept for kept in trained.get("kept", ()) if kept["name"] == trained.get("checkpoint"))
+    return next(({name: kept[name] for name in ("step", "epoch", "accuracy")} for kept in found), None)
+
+
+def _when(trained: Mapping[str, Any]) -> str:
+    at = reached(trained)
+    if at is None:
+        return "along the way"
+    known = "" if at["accuracy"] is None else f", with an accuracy of {at['accuracy']:.1%}"
+    return f"after epoch {at['epoch']:.3g}{known}"
 
 
 def told(trained: Mapping[str, Any]) -> list[str]:
@@ -158,5 +194,5 @@ def told(trained: Mapping[str, Any]) -> list[str]:
         before = f", {accuracy['before']:.1%} before" if "before" in accuracy else ""
         lines.append(f"Accuracy on {held_out}: {accuracy['chosen']:.1%} after epoch {trained['chosen']:g}{before}.")
     if trained.get("checkpoint", CHOSEN) != CHOSEN:
-        lines.append(f"These are its weights {trained['checkpoint']}, kept along the way, not the chosen ones.")
+        lines.append(f"These are its weights {trained['checkpoint']}, kept {_when(trained)}, not the chosen ones.")
     return [*lines, *trained["marks"]]

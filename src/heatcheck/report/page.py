@@ -6,12 +6,14 @@ from typing import Any
 import polars as pl
 
 from heatcheck.report import cases, samples
+from heatcheck.report.along import trajectory_views
 from heatcheck.report.cases import Tables
 from heatcheck.report.exhibits import Exhibits
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
+from heatcheck.report.retraining import RetrainingView, retraining_view
 from heatcheck.report.source import RunSource
 from heatcheck.report.views import CaseView, MethodView, PageView, Row
-from heatcheck.stats import Rankings, rankings, rankings_missing, universes_of
+from heatcheck.stats import Rankings, along_training, rankings, rankings_missing, trajectories, universes_of
 
 _ROWS = 200  # of a long table
 
@@ -55,9 +57,12 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
                 ok=here.ok,
                 total=here.scores.height,
                 multiverse=_multiverse(record, in_universes, model, data, methods),
+                retraining=_retraining(tables.run.get("retraining"), model, methods),
             )
         )
         script.append(samples.script_data(views[-1], here.scores, names, details, exhibits, len(keys)))
+    trainings = trajectories(tables.run)
+    along = along_training(tables.scores, tables.facts, trainings) if trainings else []
     unusable = sample_table.filter(pl.col("status") != "ok").sort("model", "sample").unique(maintain_order=True)
     return PageView(
         title=title or str(tables.run.get("name") or "Heatcheck"),
@@ -66,6 +71,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         skips=tuple(tables.run.get("skipped", ())),
         bad_samples=tuple(unusable.iter_rows(named=True)),
         data={"cases": script},
+        along=trajectory_views(along, {(view.model, view.data): view.methods for view in views}),
     )
 
 
@@ -89,6 +95,10 @@ def _multiverse(
         if (found.model, found.data) == (model, data):
             return multiverse_view(found, str(record["base"]), rankings_missing(record, [found]), methods)
     return None
+
+
+def _retraining(record: Mapping[str, Any] | None, model: str, methods: Sequence[MethodView]) -> RetrainingView | None:
+    return retraining_view(record, methods) if record and record["model"]["name"] == model else None
 
 
 def capped(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:

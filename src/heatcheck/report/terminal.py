@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heatcheck import stats
+from heatcheck.report.along import accuracy, epoch, verdict
 from heatcheck.report.notes import CIRCULAR, HEAVY_TAIL, PART, Note, notes
 from heatcheck.report.source import RunSource
 from heatcheck.report.wording import decimals, half_interval, number, plain, rank, rank_set
@@ -22,6 +23,7 @@ _WIDE = 110  # a terminal that has room for intervals
 _NARROW = 60  # a narrower one breaks mean ranks, too
 _HEAD = 16  # longest word of a heading that is not broken
 _PLACE, _RANK = 5, 3  # narrowest columns of mean ranks and of ranks
+_STEP = 6  # a checkpoint's column
 _GAP = 2  # what a column takes beside its own width: padding, and a divider or an edge
 _WORD = re.compile(r"[^_(, ]+[_(, ]*|[_(, ]+")
 
@@ -104,6 +106,49 @@ def _mean_rank(total: Row) -> str:
         return ""
     part = f" ({total['metrics']}/{total['of']})" if total["metrics"] < total["of"] else ""
     return f"{total['mean_rank']:.2f}{part}"
+
+
+@dataclass(frozen=True)
+class AlongTable:
+    """Something rich can print: per metric, what the rankings along a training show, and the ranks at each checkpoint.
+
+    Args:
+        cases: what `heatcheck.stats.along_training` returned.
+    """
+
+    cases: Sequence[stats.AlongTraining]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for case in self.cases:
+            yield Text.assemble(
+                ("Ranks along training", "bold"), (f"  {plain(case.training)} · {plain(case.data)}", "dim")
+            )
+            yield Text(plain(f"{case.metric}: {''.join(part.text for part in verdict(case))}"))
+            for start, stop in _spans(case, options.max_width):
+                yield _along(case, start, stop)
+            yield Text()
+
+
+def _spans(case: stats.AlongTraining, width: int) -> Iterator[tuple[int, int]]:
+    """The checkpoints that fit beside each other, from one to before another."""
+    room = max(1, (width - _NAME // 2 - _GAP) // (_STEP + _GAP))
+    for start in range(0, len(case.checkpoints), room):
+        yield start, min(start + room, len(case.checkpoints))
+
+
+def _along(case: stats.AlongTraining, start: int, stop: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("epoch", overflow="fold", width=_NAME // 2)
+    some = case.checkpoints[start:stop]
+    for checkpoint in some:
+        table.add_column(epoch(checkpoint), justify="right", no_wrap=True, width=_STEP)
+    for k, method in enumerate(case.methods):
+        table.add_row(Text(plain(method)), *(rank(float(r)) for r in case.ranks[start:stop, k]))
+    if any(checkpoint.accuracy is not None for checkpoint in some):
+        table.add_row("accuracy", *(accuracy(checkpoint) for checkpoint in some), style="dim")
+    for name, values in (("τ with the last", case.tau_last), ("τ with one before", case.tau_before)):
+        table.add_row(name, *(number(c.value, 2) for c in values[start:stop]), style="dim")
+    return table
 
 
 @dataclass(frozen=True)

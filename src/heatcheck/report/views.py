@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heatcheck.report.along import TrajectoryView
 from heatcheck.report.charts import Axis, CostChart, CurveChart
 from heatcheck.report.exhibits import Exhibit
 from heatcheck.report.multiverse import MultiverseView
+from heatcheck.report.retraining import RetrainingView
 
 Row = Mapping[str, Any]
 
@@ -177,6 +179,7 @@ class CaseView:
         ok: number of scores.
         total: number of scores there should be.
         multiverse: the rankings in all universes, where the run is a multiverse.
+        retraining: what retrained networks answered, where there are any.
     """
 
     model: str
@@ -195,6 +198,7 @@ class CaseView:
     ok: int
     total: int
     multiverse: MultiverseView | None = None
+    retraining: RetrainingView | None = None
 
     @property
     def winner(self) -> OverallRow | None:
@@ -218,6 +222,7 @@ class PageView:
         skips: methods and metrics that were not run, with the reason.
         bad_samples: samples that could not be used.
         data: what the page's script reads.
+        along: the rankings along trainings of which there are at least three checkpoints.
     """
 
     title: str
@@ -226,3 +231,4 @@ class PageView:
     skips: tuple[Row, ...]
     bad_samples: tuple[Row, ...]
     data: dict[str, Any] = field(repr=False)
+    along: tuple[TrajectoryView, ...] = ()

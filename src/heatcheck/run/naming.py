@@ -11,7 +11,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import parse
 from heatcheck.domain.component import Component
 from heatcheck.models.base import Model
-from heatcheck.models.training_record import TrainingRecord
+from heatcheck.models.training_record import TrainingRecord, reached
 
 OUTSIDE, INSIDE = "sds", "idsds"
 """Single deletion on any model, and on one whose training showed it the same deletions."""
@@ -45,6 +45,7 @@ def training_facts(model: Model) -> dict[str, Any] | None:
         **{name: model.trained[name] for name in KEPT},
         "parent": {name: parent[name] for name in ("name", "spec", "identity", "architecture")},
         "aligned": aligned(model),
+        "reached": reached(model.trained),
     }
 
 

@@ -77,6 +77,7 @@ class TrainedEntry(_Entry):
     marks: list[str]
     checkpoint: str
     aligned: dict[str, str] | None
+    reached: dict[str, float | None] | None = None
 
 
 class ModelEntry(_Entry):

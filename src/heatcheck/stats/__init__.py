@@ -1,6 +1,7 @@
 """Means, intervals, ranks and tests of stored scores, without models, torch or files."""
 
 from heatcheck.stats.agreement import agreement, concordance, kendall_tau, kendall_w, spearman
+from heatcheck.stats.checkpoints import AlongTraining, Checkpoint, Coefficient, Trajectory, along_training, trajectories
 from heatcheck.stats.facts import Facts, outside_mean_rank
 from heatcheck.stats.intervals import (
     bootstrap_indices,
@@ -23,6 +24,7 @@ from heatcheck.stats.multiverse import (
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
 from heatcheck.stats.ranks import rank_of, rank_sets
+from heatcheck.stats.retraining import accuracy_curves
 from heatcheck.stats.separation import auroc, eta_squared, separation
 from heatcheck.stats.summary import (
     best_and_tied,
@@ -34,11 +36,17 @@ from heatcheck.stats.summary import (
 from heatcheck.stats.table import has_score, rows_by
 
 __all__ = [
+    "AlongTraining",
+    "Checkpoint",
+    "Coefficient",
     "Facts",
     "Rankings",
+    "Trajectory",
     "Universe",
     "above_zero",
+    "accuracy_curves",
     "agreement",
+    "along_training",
     "auroc",
     "best_and_tied",
     "bootstrap_indices",
@@ -74,6 +82,7 @@ __all__ = [
     "spearman",
     "studentised",
     "too_few",
+    "trajectories",
     "universes_of",
     "wins_share",
 ]
