@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -59,12 +60,17 @@ class PictureTask(Task):
         streams = Streams(self.recipe.seed, tuple(s.digest for s in samples)).derive(f"epoch {epoch}")
         shown = [self.shown(s, streams.generator(i, "augment")) for i, s in enumerate(samples)]
         x = Inputs({"pixels": torch.cat([self.preprocess.colours(picture) for picture, _ in shown])})
-        target = torch.tensor([label for _, label in shown])
+        target = self.targets([label for _, label in shown])
         if self.deletion is not None:
-            x = self.deletion(Batch(x, target, target, streams))
+            labels = torch.zeros(len(samples), dtype=torch.long)
+            x = self.deletion(Batch(x, labels, labels, streams))
         return Examples(x, target)
 
-    def shown(self, sample: Sample, rng: torch.Generator) -> tuple[Image.Image, int]:
+    def targets(self, labels: Sequence[Any]) -> Tensor:
+        """What should be answered, from what `shown` says."""
+        return torch.tensor(labels)
+
+    def shown(self, sample: Sample, rng: torch.Generator) -> tuple[Image.Image, Any]:
         """A sample as it is shown once, in the model's size, and its label."""
         return self.augment(decode_image(sample.content), rng), int(sample.label or 0)
 
