@@ -70,14 +70,14 @@ class Materials:
         network: what is trained, from new weights.
         learnt: the samples to learn from.
         held_out: the samples to judge by.
-        preprocess: what is done to pictures, as before the explained model.
+        preprocess: what is done to pictures, as before the explained model; None for what the network itself says.
         device: where it is computed.
     """
 
     network: Any
     learnt: Dataset | Chosen
     held_out: Dataset | Chosen
-    preprocess: Preprocess
+    preprocess: Preprocess | None
     device: str = "cpu"
 
     @property
@@ -92,7 +92,8 @@ class Materials:
 
     def to_json(self) -> str:
         """For another process."""
-        known = {"network": self.network, "preprocess": self.preprocess.record(), "device": self.device}
+        preprocess = None if self.preprocess is None else self.preprocess.record()
+        known = {"network": self.network, "preprocess": preprocess, "device": self.device}
         return json.dumps({**known, "learnt": asdict(self.learnt), "held_out": asdict(self.held_out)})
 
     @classmethod
@@ -100,7 +101,8 @@ class Materials:
         """From another process."""
         known = json.loads(text)
         learnt, held_out = (Chosen(**known[name]) for name in ("learnt", "held_out"))
-        return cls(known["network"], learnt, held_out, Preprocess(**known["preprocess"]), known["device"])
+        preprocess = None if known["preprocess"] is None else Preprocess(**known["preprocess"])
+        return cls(known["network"], learnt, held_out, preprocess, known["device"])
 
 
 class Retraining(NamedTuple):

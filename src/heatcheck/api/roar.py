@@ -30,6 +30,7 @@ from heatcheck.data.load import load_data
 from heatcheck.data.splits import training_specs
 from heatcheck.methods.base import Method
 from heatcheck.metrics.roar import ANSWERS, STUDY, UNMODIFIED
+from heatcheck.models.base import Model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
 from heatcheck.profiles import load_profile
@@ -301,6 +302,9 @@ class RetrainingStudy:
             for part, n in ((data, recipe.samples), (held_out, recipe.judged))
         )
         network = self.model if self.network is None else self.network
+        if isinstance(network, Model):
+            demand_same_view(self.seen, network)
+            return Materials(network, learnt, judged, None, self.device)
         return Materials(network, learnt, judged, self.seen, self.device)
 
     @cached_property
@@ -466,7 +470,8 @@ class RetrainingStudy:
     def plain(self) -> Prepared:
         """A training on whole pictures that can begin: it shows that network and pictures fit."""
         recipe = self.recipe.model_copy(update={"samples": 0, "judged": 0})
-        given = Materials(self.materials.network, *self.pictures, self.seen, self.device)
+        learnt, held_out = self.pictures
+        given = replace(self.materials, learnt=learnt, held_out=held_out)
         return ready(Retraining(UNMODIFIED, "", 0.0, 0, recipe.model_dump(), "", ""), given)
 
     @property
@@ -606,6 +611,16 @@ class RetrainingStudy:
             )
         with written_atomically(self.out / ANSWERS) as file:
             pl.concat(tables).write_parquet(file)
+
+
+def demand_same_view(seen: Preprocess, network: Model) -> None:
+    """Refuse a loaded network that sees another part of a picture than the model that is explained."""
+    own = network._preprocess if isinstance(network, VisionModel) else None
+    parts = ("size", "resize", "fit", "interpolation")
+    if own is not None and any(getattr(own, part) != getattr(seen, part) for part in parts):
+        raise HeatcheckError(
+            f"network={network.name} sees pictures as {own}, but the model that is explained as {seen}"
+        )
 
 
 def slug(label: str) -> str:

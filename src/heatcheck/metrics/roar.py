@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,12 +95,12 @@ class RetrainingMetric(Metric):
 
     study: str = ""
 
-    def resolve(self, domain: Domain) -> Self:
+    def resolve(self, domain: Domain) -> "RetrainingMetric":
         found = super().resolve(domain)
         if not self.study:
             raise NotApplicable(
                 f"{self.id} retrains a network per method, level and seed: `heatcheck roar --model … --data … --methods … "
-                f"--out FOLDER` does it and scores it; {self.id}(study=FOLDER) reads such a study into other runs"
+                f'--out FOLDER` does it and scores it; {self.id}(study="FOLDER") reads such a study into other runs'
             )
         return found
 
