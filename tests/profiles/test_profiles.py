@@ -48,6 +48,18 @@ def test_quick_is_what_the_specification_says() -> None:
     assert load_profile("quick").methods == load_profile("default").methods
 
 
+def test_m4_squares_is_m4_but_for_two_methods() -> None:
+    m4, squares = load_profile("m4"), load_profile("m4_squares")
+    assert squares.methods == m4.methods and squares.metrics == ("synscore",) and squares.paper
+    differing = {
+        (m, name): value
+        for m in m4.methods
+        for name, value in parse(squares.apply("method", m)).params.items()
+        if parse(m4.apply("method", m)).params[name] != value
+    }
+    assert differing == {("IG", "steps"): 20, ("IG", "baselines"): 5, ("SG", "sigma"): 0.001}
+
+
 def test_the_default_profile_changes_no_parameter() -> None:
     profile = load_profile("default")
     assert [profile.apply("method", m) for m in profile.methods] == list(profile.methods)
@@ -199,7 +211,7 @@ def test_a_papers_metrics_have_its_settings(name: str) -> None:
 
 
 def test_every_profile_of_the_specification_is_there() -> None:
-    assert set(names()) == {"quick", "default", "m4", "idsds", "metarank", "rise", "chefer", "quantus"}
+    assert set(names()) == {"quick", "default", "m4", "m4_squares", "idsds", "metarank", "rise", "chefer", "quantus"}
     assert load_profile("quantus").target == "label"
 
 
@@ -257,5 +269,5 @@ def test_published_tables_have_the_same_names() -> None:
 
 def test_papers_are_marked_and_keep_their_metrics() -> None:
     papers = {name for name in names() if load_profile(name).paper}
-    assert papers == {"idsds", "m4", "metarank", "rise", "chefer", "quantus"}
+    assert papers == {"idsds", "m4", "m4_squares", "metarank", "rise", "chefer", "quantus"}
     assert is_paper("m4") and not is_paper("default") and not is_paper("nobody's")
