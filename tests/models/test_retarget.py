@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from heatcheck.core.types import HeatcheckError, Inputs
+from heatcheck.models.architectures.small.vgg import SmallVgg
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.retarget import reinitialised, with_classes
@@ -20,7 +21,8 @@ MUTANTS = (
     ("models/retarget.py", "_recount(network, before, width)", "pass", "test_a_b_cos_network_gets_the_bias_of_its_classes"),
     ("models/retarget.py", "*sorted(as_wide - set(entered))", "", "test_heads_that_help_in_training_are_new_too"),
     ("models/retarget.py", "for several in (1, 2):", "for several in (1,):", "test_two_heads_that_answer_together"),
-    ("models/retarget.py", "_width(module) == count", "_width(module)", "test_the_layer_that_decides_the_width_is_new"),
+    ("models/retarget.py", "# shapes that no longer fit\n        return False", "\n        return True",
+     "test_a_network_without_a_last_layer_is_refused"),
     ("models/retarget.py", "twin.to(memory_format=torch.contiguous_format)", "twin.cpu()",
      "test_how_weights_lie_in_memory_does_not_matter"),
     ("models/same_architecture.py", "architecture(without_width(model, x))", "architecture(model.module())",
@@ -214,9 +216,9 @@ def test_a_linear_layer_begins_as_torch_begins_it():
 
 
 def test_how_weights_lie_in_memory_does_not_matter():
-    network = nn.Conv2d(4, 4, 3)
-    turned = nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)
-    assert torch.equal(reinitialised(network, 0).weight, reinitialised(turned, 0).weight)
+    facts = {"depth": 8, "width": 4, "norm": "batch", "bias": True, "classes": 3, "size": 32}
+    network, turned = SmallVgg(**facts), SmallVgg(**facts).to(memory_format=torch.channels_last)
+    assert all(map(torch.equal, reinitialised(network, 0).parameters(), reinitialised(turned, 0).parameters()))
 
 
 def test_tied_weights_stay_tied():
