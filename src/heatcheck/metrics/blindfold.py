@@ -98,12 +98,11 @@ class Blindfold(Metric):
 
 
 def hidden_units(streams: Streams, units: Units, share: float) -> Bool[Tensor, "b u"]:
-    """Units drawn without replacement for each sample: the given share of them, at least one, never all."""
+    """Units drawn without replacement for each sample: the given share of them, at least one of several, never all."""
     gone = torch.zeros(len(units.counts), units.width, dtype=torch.bool)
     for row, n in enumerate(units.counts):
-        if n > 1:
-            some = max(1, min(n - 1, round(share * n)))
-            gone[row, torch.randperm(n, generator=streams.generator(row, "blindfold"))[:some]] = True
+        some = min(n - 1, max(1, round(share * n)))
+        gone[row, torch.randperm(n, generator=streams.generator(row, "blindfold"))[:some]] = True
     return gone.to(units.index.device)
 
 
