@@ -12,7 +12,6 @@ from PIL import Image
 from heatcheck.core.types import HeatcheckError
 from heatcheck.data import load_data
 from heatcheck.data.catalogue import sources, split_spec
-from heatcheck.data.funnybirds import COLOURS
 from heatcheck.data.references import region
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
@@ -37,6 +36,14 @@ PARTS = {
     "wing": [{"model": "wing01.glb", "color": c} for c in ("red", "green")],
 }
 CLASSES = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 1), (1, 1, 1, 1, 1)]
+MAP = {
+    "beak": [(255, 255, 0)],
+    "eye": [(255, 255, 253), (255, 255, 254)],
+    "foot": [(255, 0, 1), (255, 0, 2)],
+    "tail": [(0, 0, 255)],
+    "wing": [(0, 255, 1), (0, 255, 2)],
+}
+"""The published colours of part maps."""
 PLACES = {part: (4 * i, 4 * i) for i, part in enumerate(PARTS)}
 
 
@@ -76,7 +83,7 @@ def root(tmp_path):
         for i, (label, missing) in enumerate(pictures):
             drawn = [p for p in PARTS if p not in missing]
             picture(where / split / str(label) / f"{i:06d}.png", drawn, lambda p, i=i: [(20 * len(p), 10 + i, 200)])
-            picture(where / f"{split}_part_map" / str(label) / f"{i:06d}.png", drawn, COLOURS.__getitem__)
+            picture(where / f"{split}_part_map" / str(label) / f"{i:06d}.png", drawn, MAP.__getitem__)
     for i, (label, _) in enumerate(rows["test"]):
         for kept in itertools.chain(*(itertools.combinations(PARTS, n) for n in range(6))):
             folder = where / "test_interventions" / str(label) / f"{i:06d}"
@@ -103,7 +110,7 @@ def test_left_and_right_are_one_part(root):
     own = load_data(f"funnybirds:{root}")[0].reference["parts"]
     for part, (y, x) in PLACES.items():
         want = np.zeros((SIDE, SIDE), dtype=bool)
-        for k in range(len(COLOURS[part])):
+        for k in range(len(MAP[part])):
             want[y : y + 4, x + 8 * k : x + 8 * k + 4] = True
         assert np.array_equal(region(own[part], (SIDE, SIDE)), want)
 
