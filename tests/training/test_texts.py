@@ -163,6 +163,8 @@ class TestTask:
 
         assert spread(first) == spread(second)  # 24 texts are one pool, sorted by length
         assert spread(first) < spread([list(range(i, i + 4)) for i in range(0, 24, 4)])
+        small = task_of(encoder, batch=2)  # 24 texts are two pools, other ones in every epoch
+        assert {frozenset(b) for b in small.batches(0)} != {frozenset(b) for b in small.batches(1)}
         starts = [min(lengths[i] for i in batch) for batch in first]
         assert starts != sorted(starts)
 

@@ -12,13 +12,7 @@ from heatcheck.stats import AlongTraining, Checkpoint, Coefficient
 
 _ROW = 30  # height of a rank, in pixels
 _SETTLED = 0.8  # τ with the last ranking from which on a ranking counts as settled
-_STABLE = 0.7  # the least W of rankings that are called stable
-_STRENGTH = (
-    (0.9, "the ranking hardly changes along the training"),
-    (0.7, "the ranking stays mostly the same along the training"),
-    (0.5, "the ranking changes strongly along the training"),
-    (0.0, "there is no stable ranking along the training"),
-)
+_WIDE = 0.3  # an interval of W that is wider leaves open what the ranking does
 
 
 @dataclass(frozen=True)
@@ -236,8 +230,11 @@ def _settled(case: AlongTraining) -> int:
 def _strength(case: AlongTraining) -> str:
     """The strongest claim that holds for the whole interval of W."""
     low, high = case.w.low, case.w.high
-    if low is not None and high is not None and (low >= _STABLE or high < _STABLE):
-        safe = low if low >= _STABLE else high
-        return next(words for least, words in _STRENGTH if safe >= least)
-    few = "1 sample is" if case.n == 1 else f"{case.n} samples are"
-    return f"{few} too few to say whether the ranking is stable"
+    if low is None or high is None or high - low > _WIDE:
+        few = "1 sample is" if case.n == 1 else f"{case.n} samples are"
+        return f"{few} too few to say whether the ranking is stable"
+    if low >= 0.9:
+        return "the ranking hardly changes"
+    if low >= 0.7:
+        return "the ranking stays mostly the same"
+    return "there is no stable ranking" if high < 0.5 else "the ranking changes in part"

@@ -62,7 +62,9 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         )
         script.append(samples.script_data(views[-1], here.scores, names, details, exhibits, len(keys)))
     trainings = trajectories(tables.run)
+    order = {m["name"]: i for i, m in enumerate(tables.run.get("metrics", ()))}
     along = along_training(tables.scores, tables.facts, trainings) if trainings else []
+    along.sort(key=lambda case: order.get(case.metric, len(order)))
     unusable = sample_table.filter(pl.col("status") != "ok").sort("model", "sample").unique(maintain_order=True)
     return PageView(
         title=title or str(tables.run.get("name") or "Heatcheck"),
