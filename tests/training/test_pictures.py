@@ -15,8 +15,9 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.augment import augmentation, padded, resized_crop
-from heatcheck.training.pictures import PictureTask, SingleCell, readable
+from heatcheck.training.pictures import PictureTask, SingleCell
 from heatcheck.training.recipe import load_recipe
+from heatcheck.training.task import readable
 
 MUTANTS = (
     (

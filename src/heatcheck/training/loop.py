@@ -33,7 +33,7 @@ from heatcheck.probe.numerics import is_out_of_memory
 from heatcheck.training.recipe import usual
 from heatcheck.training.schedule import learning_rate, optimizer_of
 from heatcheck.training.state import (
-    Position,
+    TrainingPosition,
     load_state,
     random_state,
     read_tensors,
@@ -139,7 +139,7 @@ class _Training:
         self.steps_per_epoch = len(task.batches(0))
         self.steps = self.steps_per_epoch * self.recipe.epochs
         self.kept_at = {math.ceil(self.steps * (k + 1) / keep): f"{k + 1:02d}" for k in range(keep)}
-        self.position = Position()
+        self.position = TrainingPosition()
         self.saved = self.logged = time.monotonic()
         self.started = time.monotonic()
 

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from heatcheck.core import catalogue
-from heatcheck.core.types import Batch, HeatcheckError, Inputs, Sample, Streams, digest_of
+from heatcheck.core.types import Batch, HeatcheckError, Inputs, Sample, Streams
 from heatcheck.data.base import Dataset
 from heatcheck.data.images import decode_image
 from heatcheck.domain.base import Domain
@@ -20,40 +20,19 @@ from heatcheck.models.preprocess import SAY_IT, Preprocess
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.augment import augmentation
 from heatcheck.training.recipe import Recipe
-from heatcheck.training.task import Examples, Task, readable
+from heatcheck.training.task import Examples, Task
 
 
 class PictureTask(Task):
-    """Pictures with their labels, cropped at random, some with a deleted cell.
-
-    Args:
-        model: the model that learns.
-        recipe: how it learns.
-        learnt: the samples to learn from.
-        held_out: the samples to judge it by.
-        classes: class names.
-    """
+    """Pictures with their labels, cropped at random, some with a deleted cell."""
 
     def __init__(
-        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str]
+        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str], **also: Any
     ) -> None:
-        super().__init__(model, recipe, classes)
-        self._identity = digest_of(learnt.identity(), held_out.identity())
-        self.samples = readable(learnt, len(classes))
-        self.judged = readable(held_out, len(classes)) if len(held_out) else ()
+        super().__init__(model, recipe, learnt, held_out, classes, **also)
         self.preprocess = preprocess_of(model)
         self.augment = augmentation(recipe, self.preprocess)
         self.deletion = SingleCell.of(recipe, model.domain) if recipe.delete else None
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def held_out(self) -> int:
-        return len(self.judged)
-
-    def data_identity(self) -> str:
-        return self._identity
 
     def examples(self, rows: Sequence[int], epoch: int) -> Examples:
         samples = [self.samples[i] for i in rows]

@@ -46,7 +46,7 @@ class SquareTask(PictureTask):
         return f"{_SOURCE}{data}" if isinstance(data, str) and not data.startswith(_SOURCE) else data
 
     def __init__(
-        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str]
+        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str], **also: Any
     ) -> None:
         if any("boxes" in sample.reference for sample in learnt) and learnt.classes == CLASSES:
             raise HeatcheckError(
@@ -54,7 +54,7 @@ class SquareTask(PictureTask):
                 "give the plain pictures, without squares:"
             )
         plain = replace(learnt, samples=tuple(replace(s, label=0) for s in learnt))  # labels of their own do not count
-        super().__init__(model, recipe, plain, held_out, classes)
+        super().__init__(model, recipe, plain, held_out, classes, **also)
 
     def shown(self, sample: Sample, rng: torch.Generator) -> tuple[Image.Image, int]:
         picture = self.augment(decode_image(sample.content), rng)

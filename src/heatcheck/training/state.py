@@ -22,7 +22,7 @@ _OPTIMIZER, _TORCH, _NUMPY, _PYTHON = "optimizer/", "random/torch", "random/nump
 
 
 @dataclass
-class Position:
+class TrainingPosition:
     """How far a training is.
 
     Args:
@@ -47,7 +47,7 @@ class Position:
     scaler: dict[str, Any] = field(default_factory=dict)
 
 
-def save_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, position: Position) -> None:
+def save_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, position: TrainingPosition) -> None:
     """Write everything that decides how a training goes on; whole, or not at all."""
     held = optimizer.state_dict()
     tensors = {f"{OF_NETWORK}{name}": t for name, t in network.state_dict().items()}
@@ -61,7 +61,7 @@ def save_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer,
     write_tensors(path, tensors, {"position": asdict(position), "groups": groups})
 
 
-def load_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> Position:
+def load_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingPosition:
     """Restore a state that `save_state` wrote, and say how far it is.
 
     Raises:
@@ -79,7 +79,7 @@ def load_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer)
     groups = [{**fresh, **saved} for fresh, saved in zip(held["param_groups"], facts["groups"], strict=True)]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     restore_random_state(tensors)
-    return Position(**facts["position"])
+    return TrainingPosition(**facts["position"])
 
 
 def save_weights(path: Path, network: nn.Module, facts: Mapping[str, Any]) -> None:

@@ -47,6 +47,8 @@ class Task(ABC):
     Args:
         model: the model that learns; it knows how its network is called.
         recipe: how it learns.
+        learnt: the samples to learn from.
+        held_out: the samples to judge it by.
         classes: class names.
     """
 
@@ -65,21 +67,27 @@ class Task(ABC):
         """The held-out samples, as the task needs them."""
         return data
 
-    def __init__(self, model: TorchModel, recipe: Recipe, classes: Sequence[str]) -> None:
+    def __init__(
+        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str], **also: Any
+    ) -> None:
+        if also:
+            raise HeatcheckError(f"recipe {recipe.id} needs no {', '.join(also)}")
         self.model, self.recipe, self.classes = model, recipe, tuple(classes)
+        self.samples: Sequence[Sample] = readable(learnt, len(classes))
+        self.judged: Sequence[Sample] = readable(held_out, len(classes)) if len(held_out) else ()
+        self._identity = digest_of(learnt.identity(), held_out.identity())
 
-    @abstractmethod
     def __len__(self) -> int:
-        """How many samples there are to learn from."""
+        return len(self.samples)
 
     @property
-    @abstractmethod
     def held_out(self) -> int:
         """How many samples are held out."""
+        return len(self.judged)
 
-    @abstractmethod
     def data_identity(self) -> str:
-        """A digest of all samples."""
+        """A digest of all that it is made of."""
+        return self._identity
 
     @abstractmethod
     def examples(self, rows: Sequence[int], epoch: int) -> Examples:

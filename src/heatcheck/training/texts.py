@@ -9,54 +9,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heatcheck.core.types import HeatcheckError, Inputs, Modality, Sample, digest_of
+from heatcheck.core.types import HeatcheckError, Inputs, Modality, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.models.base import TorchModel
 from heatcheck.models.networks import in_order_of_use
 from heatcheck.models.text import TextModel
 from heatcheck.models.text_description import DESCRIPTION, describe
 from heatcheck.training.recipe import Recipe
-from heatcheck.training.task import Examples, Task, generator, readable
+from heatcheck.training.task import Examples, Task, generator
 
 _POOL = 8
 """Batches that are put together from one part of the random order."""
 
 
 class TextTask(Task):
-    """Texts with their labels, in batches of similar length.
-
-    Args:
-        model: the model that learns.
-        recipe: how it learns.
-        learnt: the samples to learn from.
-        held_out: the samples to judge it by.
-        classes: class names.
-    """
+    """Texts with their labels, in batches of similar length."""
 
     modality = Modality.TEXT
 
     def __init__(
-        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str]
+        self, model: TorchModel, recipe: Recipe, learnt: Dataset, held_out: Dataset, classes: Sequence[str], **also: Any
     ) -> None:
-        super().__init__(model, recipe, classes)
+        super().__init__(model, recipe, learnt, held_out, classes, **also)
         if not isinstance(model, TextModel):
             raise HeatcheckError(f"{model.name} has no tokenizer, so it cannot learn from texts; write hf:FOLDER")
-        self._identity = digest_of(learnt.identity(), held_out.identity())
-        self.samples = readable(learnt, len(classes))
-        self.judged = sorted(readable(held_out, len(classes)), key=_length) if len(held_out) else []
+        self.judged = sorted(self.judged, key=_length)
         self.tokenizer: Any = copy.deepcopy(model.tokenizer)  # it is used beside the model's own, in another thread
         self.longest = min(recipe.tokens, model.longest)
         self.learning = upper_part(model, recipe.layers) if recipe.layers else None
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def held_out(self) -> int:
-        return len(self.judged)
-
-    def data_identity(self) -> str:
-        return self._identity
 
     def examples(self, rows: Sequence[int], epoch: int) -> Examples:
         return self._encoded([self.samples[i] for i in rows])
