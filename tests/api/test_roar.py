@@ -347,11 +347,9 @@ def test_what_cannot_work_is_said_before_anything_is_spent(tmp_path):
 # -- in processes, and killed --------------------------------------------------------------------------------------
 
 SCRIPT = """
-import sys
+import json, sys
 from heatcheck.api.roar import roar
-roar("small:resnet(depth=8, width=2, classes=2)", "folder:" + sys.argv[1], methods=["saliency"], out=sys.argv[2],
-     levels=(40,), seeds=1, settings={"epochs": 2, "batch": 4, "lr": 0.05, "augment": "pad_crop"}, workers=2,
-     preprocess="mean=0.5 0.5 0.5,std=0.5 0.5 0.5,size=32", device="cpu", progress="none")
+roar(**json.loads(sys.argv[1]), workers=2)
 """
 
 
@@ -363,40 +361,32 @@ def test_killed_and_resumed_in_processes(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         content = rng.integers(0, 120, (32, 32, 3)).astype(np.uint8) + np.uint8(100 * (i % 2))
         Image.fromarray(content).save(folder / f"{i:02d}.png")
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    asked = {
+        "model": "small:resnet(depth=8, width=2, classes=2)",
+        "data": f"folder:{tmp_path / 'pictures'}",
+        "methods": ["saliency"],
+        "levels": [40],
+        "seeds": 1,
+        "settings": {"epochs": 1, "batch": 4, "lr": 0.05, "augment": "pad_crop"},
+        "device": "cpu",
+        "progress": "none",
+    }
+    command = [sys.executable, "-c", SCRIPT, json.dumps({**asked, "out": str(killed)})]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def begin(out):
-        return subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, tmp_path / "pictures", out], env=env, stderr=subprocess.PIPE
-        )
-
-    def trained(out):
-        return len(list(out.glob("trainings/*/answers.safetensors")))
-
-    killed = tmp_path / "killed"
-    for wanted in (1, 3):
-        process = begin(killed)
-        while trained(killed) < wanted and process.poll() is None:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert trained(killed) < 7 and not (killed / "answers.parquet").exists()
-    for out in (killed, tmp_path / "whole"):
-        process = begin(out)
-        _, said = process.communicate()
-        assert process.returncode == 0, said.decode()
-    one, other = RetrainingResult.open(killed), RetrainingResult.open(tmp_path / "whole")
-    assert one.answers().equals(other.answers())
-    assert one.study["cells"] == other.study["cells"]
-    numbers = [
-        r.result.scores().select("sample", "method", "metric", "score").cast({pl.Enum: pl.String}) for r in (one, other)
-    ]
+    process = subprocess.Popen(command, env=env)
+    while not list(killed.glob("trainings/*/answers.safetensors")) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "answers.parquet").exists()
+    subprocess.run(command, env=env, check=True)
+    one, other = RetrainingResult.open(killed), roar(**asked, out=whole, workers=1)
+    assert one.answers().equals(other.answers()) and one.study["cells"] == other.study["cells"]
+    numbers = [r.result.scores().select(pl.col("sample", "method").cast(pl.String), "score") for r in (one, other)]
     assert numbers[0].equals(numbers[1])
-    weights = "trainings/*/weights.safetensors"
-    assert all(
-        path.read_bytes() == (tmp_path / "whole" / path.relative_to(killed)).read_bytes()
-        for path in killed.glob(weights)
-    )
+    weights = [path.relative_to(whole) for path in whole.glob("trainings/*/weights.safetensors")]
+    assert len(weights) == 7 and all((killed / w).read_bytes() == (whole / w).read_bytes() for w in weights)
     assert not list(killed.glob("trainings/*/last.safetensors"))
 
 
