@@ -171,6 +171,8 @@ class Domain(ABC):
     """The units that each of `ROLES` means here."""
     usual_levels: ClassVar[Mapping[str, tuple[str, ...]]]
     """Fills and units that published comparisons differ in: what a multiverse varies where nothing is said."""
+    map_axes: ClassVar[int]
+    """Axes of maps with a number per site, that of the samples included."""
     default_fill: ClassVar[str]
     insertion_fill: ClassVar[str]
     """What units are inserted into, where a metric inserts."""

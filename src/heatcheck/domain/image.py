@@ -43,6 +43,7 @@ class ImageDomain(Domain):
         "fill": ("zero", "blur", "channel_mean"),
         "units": ("pixel", "grid(8)"),
     }
+    map_axes: ClassVar[int] = 3
     default_fill: ClassVar[str] = "zero"
     insertion_fill: ClassVar[str] = "blur(kernel=11, sigma=5.0)"
 

@@ -40,6 +40,7 @@ class TextDomain(Domain):
     modality: ClassVar[Modality] = Modality.TEXT
     roles: ClassVar[Mapping[str, str]] = UNIT_ROLES
     usual_levels: ClassVar[Mapping[str, tuple[str, ...]]] = {"fill": ("mask", "pad", "unk"), "units": ("token", "word")}
+    map_axes: ClassVar[int] = 2
     default_fill: ClassVar[str] = "pad"
     insertion_fill: ClassVar[str] = "pad"
     gradient_reduction: ClassVar[str] = "l2"

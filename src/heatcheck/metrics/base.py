@@ -132,7 +132,7 @@ class Maps:
 
         def carry(a: Attribution) -> Tensor:
             clean = torch.where(torch.isfinite(a.values), a.values, 0)
-            if clean.ndim == self.domain.leaf(self.batch.x).ndim:
+            if clean.ndim > self.domain.map_axes:  # a number per channel
                 clean = self.domain.reduce(clean, "sum")
             return self.domain.layout(clean, self.batch.x, a.interpolation)
 
