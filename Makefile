@@ -6,7 +6,7 @@ export TOKENIZERS_PARALLELISM := false
 # Two single-threaded processes use two cores better than one process with two threads.
 export OMP_NUM_THREADS := 1
 
-.PHONY: run test test-slow test-all faults mutants check bench docs clean
+.PHONY: run test test-slow test-all faults mutants studies check bench docs clean
 
 # pip is silent but for its errors; each step says in a line what it does. A registry far away takes longer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt
@@ -43,6 +43,14 @@ faults: .venv/.dev  ## kill, damage and starve a toy run hundreds of times; writ
 
 mutants: .venv/.dev  ## break every formula once: each must fail the test that it names
 	HEATCHECK_MUTANTS=all $(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests/test_mutants.py
+
+studies: .venv/.dev  ## trainings and runs after the papers, at a size for two cores; needs CIFAR-10 and ImageNet pictures (hours)
+	$(BIN)/python -m studies.idsds_imagenet
+	$(BIN)/python -m studies.idsds_cifar
+	$(BIN)/python -m studies.synthetic
+	$(BIN)/python -m studies.birds
+	$(BIN)/python -m studies.checkpoints
+	$(BIN)/python -m studies.roar
 
 check: .venv/.dev  ## lint and types
 	$(BIN)/ruff check
