@@ -76,9 +76,15 @@ MUTANTS = (
     ("stats/leaderboard.py", "first and tied", "tied", "test_overall_tells_sole_from_shared_first_places"),
     (
         "stats/table.py",
-        "elif k / self.n < coverage_floor",
-        "elif k / self.n <= coverage_floor",
+        "elif k / measured < coverage_floor",
+        "elif k / measured <= coverage_floor",
         "test_the_floor_itself_is_enough",
+    ),
+    (
+        "stats/table.py",
+        "measured = self.n - self.skipped",
+        "measured = self.n",
+        "test_samples_that_every_method_skips_do_not_count_against_any",
     ),
     (
         "stats/table.py",
@@ -170,6 +176,16 @@ def test_the_floor_itself_is_enough(long, k, n, floor):
     table = long({"a": [1.0] * k + [None] * (n - k), "b": [1.0] * (k - 1) + [None] * (n - k + 1)})
     made = board(table, coverage_floor=floor)
     assert row(made, "a")["ranked"] and not row(made, "b")["ranked"]
+
+
+def test_samples_that_every_method_skips_do_not_count_against_any(long):
+    """Half of the pictures carry a square; on the others there is nothing to measure."""
+    scores = {"a": [1.0, 2.0] + [None] * 6, "b": [3.0] + [None] * 7, "random": [0.0, 0.0] + [None] * 6}
+    made = board(long(scores, status="skipped: no mask"))
+    assert row(made, "a")["ranked"] and row(made, "a")["coverage"] == 0.25
+    assert row(made, "b")["ranked"] and not row(board(long(scores, status="failed: oom")), "a")["ranked"]
+    mine = row(board(long(scores, status="skipped: no mask"), coverage_floor=0.75), "b")
+    assert mine["reason"] == "coverage 1/2 below 0.75 (skipped: no mask)"
 
 
 def test_a_row_that_is_missing_counts_as_not_covered(long):

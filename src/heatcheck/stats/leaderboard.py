@@ -72,7 +72,8 @@ def leaderboard(
             another metric is added.
         resamples: bootstrap resamples of the samples, shared by all methods.
         level: of both intervals; a method beats random, or loses to it, if its p-value is at most 1 − level.
-        coverage_floor: a method scored on a smaller share of the samples is not ranked.
+        coverage_floor: a method scored on a smaller share of the samples, without those that every method skips, is not
+            ranked.
 
     Returns:
         `mean`, `low`, `high`: over the method's own ok samples, with studentised bootstrap interval, which ends where the

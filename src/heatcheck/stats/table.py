@@ -34,6 +34,7 @@ class MetricGroup:
         problems: per method its most frequent status that is not ok, if any.
         costs: methods × (seconds, forwards, backwards), means over ok rows.
         sign: +1 where higher is better, else −1.
+        skipped: how many samples every method skips: the metric has nothing to measure there, such as a mask.
     """
 
     model: str
@@ -44,6 +45,7 @@ class MetricGroup:
     problems: tuple[str | None, ...] = field(repr=False)
     costs: Array = field(repr=False)
     sign: float = 1.0
+    skipped: int = 0
 
     @property
     def key(self) -> Row:
@@ -77,7 +79,8 @@ class MetricGroup:
         return np.array([row[~np.isnan(row)].mean() if k else np.nan for row, k in rows])
 
     def reasons(self, facts: Facts, coverage_floor: float) -> list[str | None]:
-        """Why each method is not ranked; None for those that are."""
+        """Why each method is not ranked; None for those that are. Samples that every method skips do not count."""
+        measured = self.n - self.skipped
         found: list[str | None] = []
         for method, k, problem in zip(self.methods, self.n_ok.tolist(), self.problems, strict=True):
             reasons = ["control"] if facts.is_control(method) else []
@@ -87,8 +90,8 @@ class MetricGroup:
                 reasons.append("the metric measures the model, not the map")
             if k == 0:
                 reasons.append(problem or "missing: no row")
-            elif k / self.n < coverage_floor:
-                reasons.append(f"coverage {k}/{self.n} below {coverage_floor:g} ({problem or 'missing: no row'})")
+            elif k / measured < coverage_floor:
+                reasons.append(f"coverage {k}/{measured} below {coverage_floor:g} ({problem or 'missing: no row'})")
             found.append("; ".join(reasons) or None)
         return found
 
@@ -142,7 +145,14 @@ def _group(model: str, data: str, metric: str, part: pl.DataFrame, facts: Facts)
         problems=tuple(problems.get(name) for name in names),
         costs=np.stack(costs, axis=1),
         sign=facts.sign(metric),
+        skipped=_skipped(part["status"].gather(order[has_sample]), column[has_sample]),
     )
+
+
+def _skipped(status: pl.Series, column: NDArray[np.int64]) -> int:
+    """How many samples have no row but skipped ones."""
+    other = ~status.cast(pl.String).str.starts_with("skipped").fill_null(False).to_numpy()
+    return int((np.bincount(column[other], minlength=int(column.max(initial=-1)) + 1) == 0).sum())
 
 
 def has_score() -> pl.Expr:
