@@ -9,6 +9,8 @@ from PIL import Image
 from scipy import stats
 from torch import nn
 
+from heatcheck.api.benchmark import Benchmark
+from heatcheck.api.train import train
 from heatcheck.core.types import HeatcheckError, Modality, Streams
 from heatcheck.data.base import Dataset
 from heatcheck.data.images import picture_sample
@@ -203,3 +205,45 @@ def test_pictures_that_have_squares_already_are_refused(tmp_path):
     data = load_data(f"squares:folder:{tmp_path}")
     with pytest.raises(HeatcheckError, match="has squares already"):
         SquareTask(model(), load_recipe("synthetic"), data, data[:0], SquareTask.own_classes)
+
+
+BUILD = """
+import torch
+from torch import nn
+
+
+def build():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+"""
+
+
+def test_a_network_learns_the_squares_and_its_maps_are_judged_by_them(tmp_path):
+    """From pictures without labels to a SynScore with its accuracy beside it."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for sample in noise(60):
+        Image.fromarray(sample.content).save(folder / f"{sample.name}.png")
+    (tmp_path / "toy.py").write_text(BUILD)
+    trained = train(
+        "synthetic",
+        model=f"{tmp_path / 'toy.py'}:build",
+        data=f"folder:{folder}",
+        out=tmp_path / "trained",
+        preprocess=f"mean=0.5 0.5 0.5,std=0.5 0.5 0.5,size={SIDE}",
+        settings={"epochs": 12, "batch": 8, "lr": 0.1},
+        threads=1,
+        progress="none",
+    )
+    record = trained.record
+    assert record.classes == ["plain", "square"] and record.held_out == f"squares:test_part:folder:{folder}"
+    assert record.accuracy["chosen"] >= 0.99 and record.parent.preprocess["resize"] == SIDE
+    bench = Benchmark(
+        models={"twin": trained.spec}, data=record.held_out, methods=["occlusion", "random"], metrics=["synscore"]
+    )
+    result = bench.run(tmp_path / "run", progress="none", batch=4)
+    (said,) = (r["remark"] for r in result.facts["remarks"])
+    assert said == "synscore: accuracy 1.000 on 12 pictures"
+    means = {r["method"]: r["mean"] for r in result.leaderboard().full.iter_rows(named=True)}
+    assert means["occlusion"] > 0.9
