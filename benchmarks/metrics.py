@@ -234,7 +234,7 @@ def chosen(metrics: str | None, full: bool) -> list[Metric]:
     """The units to measure: those named, or the whole catalogue but what has no score on one model alone."""
     names = split(metrics) if metrics else sorted(catalogue.entries("metric"))
     units = [catalogue.build("metric", name) for name in names]
-    units = [u for u in units if not u.across_models and not u.composite]
+    units = [u for u in units if not u.across_models and not u.composite and "retraining" not in u.facts["needs"]]
     if full:
         return units
     # zero samples mean all of them: infidelity's windows

@@ -16,7 +16,7 @@ def main() -> None:
             levels=(10, 50, 90),
             seeds=2,
             protocols=("roar", "kar"),
-            network="small:resnet8",
+            network="small:vgg(depth=8, width=8, norm=batch)",
             variant="small",
             workers=2,
             out=RUNS / "roar",

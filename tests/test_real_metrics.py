@@ -34,6 +34,7 @@ def specs(modality: str) -> list[str]:
         if (
             modality in entry.facts["on"]
             and id not in ("pscore", "m4_overall")
+            and "retraining" not in entry.facts["needs"]
             and entry.module.startswith("heatcheck.")
         ):
             unit = catalogue.build("metric", id)
