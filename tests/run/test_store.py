@@ -219,6 +219,18 @@ def test_what_is_packed_is_read_back_bit_for_bit(tmp_path_factory, scores, answe
     assert all((back[k] == rows[k]).all() for k in rows)
 
 
+def test_a_row_of_a_tensor_is_the_tensors_row(make_setup, tmp_path):
+    execute(make_setup(), tmp_path, Runtime(progress="none"))
+    store = Store.open(tmp_path)
+    chunk = store.chunk(store.index.names[0])
+    for name, about in chunk.tensors.items():
+        whole = chunk.tensor(name)
+        for row in range(about["shape"][0]):
+            assert torch.equal(chunk.row(name, row).nan_to_num(7), whole[row].nan_to_num(7))
+        with pytest.raises(IndexError, match=r"and no row"):
+            chunk.row(name, about["shape"][0])
+
+
 def test_statuses_are_kept_by_row():
     assert exceptions(["ok", "failed: x", "ok", "undefined: y"]) == {"1": "failed: x", "3": "undefined: y"}
 

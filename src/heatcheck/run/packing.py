@@ -191,6 +191,19 @@ class ChunkFile:
         piece = bytearray(memoryview(self.data)[self.start + first : self.start + last])
         return torch.frombuffer(piece, dtype=dtype).reshape(about["shape"])
 
+    def row(self, name: str, row: int) -> Tensor:
+        """One row of one of its tensors, in memory of its own; of a large chunk nothing else is copied."""
+        about = self.tensors[name]
+        first, last = about["data_offsets"]
+        rows, *shape = about["shape"]
+        if not 0 <= row < rows:
+            raise IndexError(f"{name} has {rows} rows, and no row {row}")
+        size, dtype = (last - first) // rows, _DTYPES[about["dtype"]]
+        if not size:
+            return torch.empty(shape, dtype=dtype)
+        begin = self.start + first + row * size
+        return torch.frombuffer(bytearray(memoryview(self.data)[begin : begin + size]), dtype=dtype).reshape(shape)
+
     def doubles(self) -> np.ndarray:
         """Its tensors' bytes as one row of float64; scores begin at an eighth of their offset."""
         return np.frombuffer(self.data, "<f8", (len(self.data) - self.start) // 8, self.start)

@@ -427,7 +427,7 @@ class Store:
             index, (item, (group, row)) = self.index, place
             texts = index.texts.all
             chunk = self.chunk(index.names[index.columns.file[group]])
-            values = chunk.tensor(texts[index.columns.map_tensor[item]])[row].clone()
+            values = chunk.row(texts[index.columns.map_tensor[item]], row)
             status = _statuses_of(index, "maps", slice(item, item + 1), row).get(item, OK)
             return StoredMap(values, json.loads(texts[index.columns.map_facts[item]]), status)
 
@@ -471,7 +471,7 @@ class Store:
             for group, row in self.about(model, digest).places:
                 if index.columns.logits[group]:
                     chunk = self.chunk(index.names[index.columns.file[group]])
-                    return chunk.tensor(index.texts.all[index.columns.logits[group]])[row].clone()
+                    return chunk.row(index.texts.all[index.columns.logits[group]], row)
             return None
 
         return self.steadily(read)
