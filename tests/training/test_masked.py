@@ -87,7 +87,7 @@ def test_counts_are_exact(n, levels, seed):
         assert mask.sum(1).tolist() == [int(level * n / 100)] * 2
     nested = sorted(zip(levels, found, strict=True), key=lambda pair: pair[0])
     assert all((one <= other).all() for (_, one), (_, other) in itertools.pairwise(nested))
-    assert top_count(33.3, 1000) == 333 and top_count(0.7, 1000) == 7
+    assert top_count(32.3, 1000) == 323  # in floating point it is 322.99…
 
 
 def test_equal_values_are_ordered_by_the_samples_own_draw():

@@ -71,7 +71,7 @@ class Materials:
         learnt: the samples to learn from.
         held_out: the samples to judge by.
         preprocess: what is done to pictures, as before the explained model; None for what the network itself says.
-        device: where it is computed.
+        device: where it is computed, on the CPU with one thread.
     """
 
     network: Any
@@ -161,7 +161,7 @@ def ready(job: Retraining, materials: Materials) -> Prepared:
         held_out=materials.held_out,
         preprocess=materials.preprocess,
         device=materials.device,
-        threads=1 if materials.device == "cpu" else None,
+        threads=1,
         masks=masks,
     )
 

@@ -27,8 +27,8 @@ CHANNELS = 3
 def top_count(level: float, n: int) -> int:
     """How many of n are the top `level` percent: ⌊level · n / 100⌋, without rounding errors.
 
-    >>> top_count(30, 1024), top_count(33.3, 1000), top_count(100, 7)
-    (307, 333, 7)
+    >>> top_count(30, 1024), top_count(32.3, 1000), top_count(100, 7)
+    (307, 323, 7)
     """
     return int(Fraction(str(level)) * n / 100)
 
