@@ -222,6 +222,8 @@ def test_a_child_comes_first():
     assert lender(PLAIN, "synthetic", [candidate("first", 1), later]) is later
     youngest = candidate("youngest", 3, parent="me")
     assert lender(PLAIN, "synthetic", [child, youngest, later]) is youngest
+    first, second = candidate("first", 3), candidate("second", 3)
+    assert lender(PLAIN, "synthetic", [first, second]) is second
 
 
 def test_a_network_that_was_not_measured_does_not_lend():

@@ -36,13 +36,14 @@ class Candidate:
 def lender(model: Entry, recipe: str, candidates: Sequence[Candidate]) -> Candidate | None:
     """The network that lends a part to a model: of its architecture, and trained by the recipe.
 
-    Of several, one whose training began with the model itself; of these, that of the latest study. A model that the
-    recipe has trained needs none.
+    Of several, one whose training began with the model itself; of these, that of the latest study, and the last in it. A
+    model that the recipe has trained needs none.
     """
     if trained_by(model, recipe):
         return None
     able = [c for c in candidates if c.measured and trained_by(c.model, recipe) and same_architecture(c.model, model)]
-    return max(able, key=lambda c: (parent_of(c.model) == model["identity"], c.number), default=None)
+    able.sort(key=lambda c: (parent_of(c.model) == model["identity"], c.number))
+    return able[-1] if able else None
 
 
 def trained_by(model: Entry, recipe: str) -> bool:
