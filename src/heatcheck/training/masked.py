@@ -20,6 +20,8 @@ from heatcheck.training.recipe import Recipe
 from heatcheck.training.task import Examples
 
 WHITE = 255
+HELD = 1 << 28
+"""Bytes of modified pictures that are kept for the next epoch."""
 
 
 class MaskedTask(PictureTask):
@@ -53,6 +55,8 @@ class MaskedTask(PictureTask):
     ) -> None:
         super().__init__(model, recipe, learnt, held_out, classes)
         seen, (height, width) = self.preprocess, self.preprocess.size
+        self._held: dict[str, Image.Image] = {}
+        self._room = HELD // (height * width * 3)
         self.masks = checked_masks(recipe, masks, (height, width))
         self.augment = augmentation(recipe, seen if seen.resize is None else replace(seen, resize=min(height, width)))
 
@@ -70,6 +74,14 @@ class MaskedTask(PictureTask):
 
     def modified(self, sample: Sample) -> Image.Image:
         """A picture in the model's size with the mean colour where the recipe wants it, or the mask alone."""
+        found = self._held.get(sample.digest)
+        if found is None:
+            found = self._modified(sample)
+            if len(self._held) < self._room:
+                self._held[sample.digest] = found
+        return found
+
+    def _modified(self, sample: Sample) -> Image.Image:
         picture = self.preprocess.fitted(decode_image(sample.content))
         if self.masks is None:
             return picture
