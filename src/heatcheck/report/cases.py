@@ -89,7 +89,8 @@ def method_views(tables: Tables) -> tuple[MethodView, ...]:
     views: list[MethodView] = []
     for i, name in enumerate(names):
         control = tables.facts.is_control(name)
-        views.append(MethodView(i, name, control, -1 if control else i % COLOURS, i // COLOURS % 3))
+        dash = sum(view.control for view in views) if control else i // COLOURS
+        views.append(MethodView(i, name, control, -1 if control else i % COLOURS, dash % 3))
     return tuple(views)
 
 

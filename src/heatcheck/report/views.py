@@ -22,7 +22,7 @@ class MethodView:
         name: its full name.
         control: shown for comparison only.
         slot: its colour; −1 for controls.
-        dash: its line style, where colours repeat.
+        dash: its line style, where colours repeat, and of controls, which have none.
     """
 
     index: int
@@ -44,7 +44,7 @@ class MethodView:
     @property
     def css(self) -> str:
         """Its CSS classes in charts."""
-        return "sc" if self.slot < 0 else f"s{self.slot} d{self.dash}"
+        return f"sc c{self.dash}" if self.slot < 0 else f"s{self.slot} d{self.dash}"
 
 
 @dataclass(frozen=True)
