@@ -25,8 +25,8 @@ NAMES += sorted(
 )
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-USERS_FILES = {"mine.py", "my_squares.py"}
-"""Files that a page asks its reader to write."""
+USERS_FILES = {"mine.py", "my_squares.py", "studies/*.json"}
+"""Files that a page asks its reader to write, and those of a run."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

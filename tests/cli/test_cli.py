@@ -583,7 +583,7 @@ def test_every_list_is_a_table_and_an_array_of_objects_with_ids(kind: str) -> No
 
 def test_list_alone_says_what_can_be_listed() -> None:
     counts = strict(heatcheck("list", "--json").stdout)
-    assert set(counts) == {"methods", "metrics", "models", "data", "fills", "units", "profiles"}
+    assert set(counts) == {"methods", "metrics", "models", "data", "fills", "units", "profiles", "recipes"}
     assert counts["methods"] == len(strict(heatcheck("list", "methods", "--json").stdout))
     assert re.search(rf"methods\s+{counts['methods']}\n", heatcheck("list").stdout)
 

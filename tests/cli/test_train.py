@@ -56,7 +56,7 @@ def test_it_says_what_it_costs_and_what_came_out(trained):
     assert "16 samples × 2 epochs in 4 steps: 52 forwards and 32 backwards" in ran.stderr.replace("\n", " ")
     assert "epoch 2 of 2: loss" in ran.stderr
     assert f"model: trained:{out}" in ran.stdout
-    assert "accuracy on 4 held-out samples" in ran.stdout
+    assert "Accuracy on 4 held-out samples" in ran.stdout
     record = json.loads((out / "training.json").read_text())
     assert record["recipe"] == "plain"
     assert record["parent"]["spec"] == MODEL

@@ -191,11 +191,12 @@ def test_an_archive_writes_nothing_and_reads_nothing_else(tmp_path, kind, mode):
 
 @pytest.mark.parametrize("limit", ["_MOST_MEMBERS", "_LARGEST_ARCHIVE", "_LONGEST_FILE"])
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(f"heatcheck.data.eraser.{limit}", 5)
+    home = "archives" if limit == "_MOST_MEMBERS" else "eraser"
+    monkeypatch.setattr(f"heatcheck.data.{home}.{limit}", 5)
     with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
         for i in range(10):
             member = tarfile.TarInfo(f"x/docs/{i}")
             member.size = 0 if limit == "_MOST_MEMBERS" else 8
             tar.addfile(member, io.BytesIO(bytes(8)))
-    with pytest.raises(HeatcheckError, match="more than a corpus should hold"):
+    with pytest.raises(HeatcheckError, match="more than such an archive should hold"):
         load_data(f"eraser:{tmp_path / 'x.tar.gz'}")

@@ -93,7 +93,8 @@ def test_the_plan_knows_every_pass(spec, make):
         pytest.skip("the method does not exist for this modality")
     foretold = torch.zeros(2, dtype=torch.long)
     for i in range(len(samples)):
-        shape = Shape(toy.domain, samples.x.take(slice(i, i + 1)), toy)
+        known = samples.references[i] if samples.references else {}
+        shape = Shape(toy.domain, samples.x.take(slice(i, i + 1)), toy, known)
         foretold += torch.tensor(passes_of(component.asks(shape), component.passes(shape)))
     assert [probe.spent.forwards, probe.spent.backwards] == foretold.tolist()
 

@@ -48,7 +48,7 @@ RECOGNISED = (
 def is_weights_file(spec: str) -> bool:
     """Whether a spec is nothing but the path of a file with weights, there or not.
 
-    >>> is_weights_file("weights/net@2.pt"), is_weights_file("timm:resnet50@net.pt")
+    >>> is_weights_file("weights/net.pt"), is_weights_file("timm:resnet50@net.pt")
     (True, False)
     """
     before = re.split("[:@]", spec)[0]

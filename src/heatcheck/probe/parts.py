@@ -1,6 +1,7 @@
 """Questions about annotated parts: what does the output lose without each of them?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,7 +19,12 @@ PartMasks = Bool[Tensor, "_ s"]
 def parts_of(probe: Probe, batch: Batch) -> list[PartMasks]:
     """Per sample, the masks of its parts over sites, one row per part; none where it has no annotation."""
     sites = probe.domain.deletable(batch.x).shape[1]
-    return list(moved(batch.device, *(part_masks(own.get("parts"), sites) for own in batch.references)))
+    return list(moved(batch.device, *(part_masks(own.get("parts"), sites) for own in known_of(batch))))
+
+
+def known_of(batch: Batch) -> Sequence[Mapping[str, Any]]:
+    """Per sample, what is known about it; nothing where nobody says anything."""
+    return batch.references or ({},) * len(batch)
 
 
 def part_drops(
@@ -30,7 +36,7 @@ def part_drops(
     replaced by the fill.
     """
     rows = torch.cat([torch.full((len(own),), i, device=batch.device) for i, own in enumerate(parts)])
-    rendered = [reference.get("without") for reference in batch.references]
+    rendered = [reference.get("without") for reference in known_of(batch)]
     for own, x in zip(parts, rendered, strict=True):
         check_rendered(own, x, batch.x)
     shown = torch.cat([torch.full((len(o),), x is not None) for o, x in zip(parts, rendered, strict=True)])

@@ -21,7 +21,7 @@ def learning_rate(recipe: Recipe, step: int, steps: int, steps_per_epoch: int) -
     It rises linearly over the first share of the steps, if the recipe says so, and then follows its schedule.
 
     >>> from heatcheck.training.recipe import load_recipe
-    >>> [learning_rate(load_recipe("align"), epoch * 5, 150, 5) for epoch in (0, 9, 10, 29)]
+    >>> [round(learning_rate(load_recipe("align"), epoch * 5, 150, 5), 6) for epoch in (0, 9, 10, 29)]
     [0.001, 0.001, 0.0001, 1e-05]
     """
     rising = round(recipe.warmup * steps)
