@@ -128,6 +128,9 @@ def test_other_call_sizes_change_rounding_only(spec, lab):
 def test_only_target_free_methods_ignore_the_target(spec, lab):
     samples = lab.batch(lab.pictures(2), [0, 1])
     component = catalogue.build("method", spec)
+    if component.reads_references:
+        left = torch.arange(8).expand(8, 8) < 4
+        samples = replace(samples, references=({"parts": torch.stack([left, ~left])},) * 2)
     one, other = (explained(lab, component, lab.network(act=nn.ReLU), replace(samples, target=t)).values for t in (
         torch.tensor([0, 1]), torch.tensor([1, 2])
     ))  # fmt: skip

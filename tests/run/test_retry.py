@@ -115,7 +115,7 @@ def test_a_problem_belongs_to_its_target_and_label(make_setup, tmp_path):
     def scores(**changes: Any) -> dict[str, str]:
         setup = make_setup(["saliency"], ["sds"], n=3, target=changes.get("target", "label"))
         object.__setattr__(setup.data.samples[1], "label", changes.get("label", 99))
-        found = table(setup, tmp_path / "r")
+        found = Result(execute(setup, tmp_path / "r", FIXED)).last().scores()
         return dict(zip(found["sample"], found["status"], strict=True))
 
     name = make_setup(n=3).data[1].name
