@@ -142,6 +142,9 @@ def test_a_method_keeps_its_claims(scene, id):
             scene.explain(spec)
         return
     found = scene.explain(spec)
+    if catalogue.build("method", id).reads_references:  # and these pictures have none
+        assert all("needs a reference" in status for status in found.status)
+        return
     assert found.status == (OK,) * 3
     assert bool(torch.isfinite(found.values).all())
     assert found.values.ndim == 3

@@ -62,6 +62,8 @@ def test_a_cell_is_deleted_as_often_as_sds_does(draws):
     assert np.abs(counts[:16] - expected).max() < 4 * math.sqrt(expected)
     assert len(counts) == 17
     assert ((counts[:16] - expected) ** 2 / expected).sum() < 37.7  # chi² with 15 degrees of freedom, 0.1 %
+    seldom = cell(delete=0.2).cells(STREAMS.take(range(1000)), 16)
+    assert float((seldom == 16).double().mean()) == pytest.approx(0.8, abs=0.05)
 
 
 @pytest.mark.parametrize("grid", [2, 4, 8])
