@@ -134,7 +134,7 @@ def test_a_mistake_is_named_and_nothing_is_written(folder, tmp_path):
 @pytest.mark.slow
 def test_twenty_kills_change_nothing(folder, tmp_path):
     """Killed twenty times at random moments, a training ends with the bits of an undisturbed one."""
-    more = ("--set", "epochs=40", "--set", "batch=2", "--set", "augment=resized_crop", "--threads", "1", "--quiet")
+    more = ("--set", "epochs=120", "--set", "batch=2", "--set", "augment=resized_crop", "--threads", "1", "--quiet")
     plain = (
         "train",
         "align",
@@ -154,9 +154,8 @@ def test_twenty_kills_change_nothing(folder, tmp_path):
     rng, kills, over = random.Random(0), 0, False
     while not over:
         command = [sys.executable, "-m", "heatcheck", *map(str, plain), "--out", str(tmp_path / "killed")]
-        process = subprocess.Popen(
-            command, env={**os.environ, **often}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env={**os.environ, **often}, **quiet)
         begun = _steps(tmp_path / "killed")
         patience = time.monotonic() + 120
         while process.poll() is None and _steps(tmp_path / "killed") == begun and time.monotonic() < patience:
@@ -168,7 +167,7 @@ def test_twenty_kills_change_nothing(folder, tmp_path):
             process.wait()
             continue
         process.wait()
-        assert process.returncode == 0, process.stderr.read()
+        assert process.returncode == 0
         over = True
     assert kills == 20
     a, b = (load_weights(tmp_path / name / "weights.safetensors") for name in ("whole", "killed"))
