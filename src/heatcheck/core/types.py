@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -32,6 +32,22 @@ class NotApplicable(HeatcheckError):
     """This component cannot work here, for the reason given; the cell becomes a skip with that reason."""
 
 
+class TextPair(NamedTuple):
+    """Two texts that are classified together, such as a premise and a hypothesis."""
+
+    first: str
+    second: str
+
+    @property
+    def joined(self) -> str:
+        r"""Both as one text, the second on a new line; spans of a pair count its characters.
+
+        >>> TextPair("It rains.", "It is wet.").joined
+        'It rains.\nIt is wet.'
+        """
+        return f"{self.first}\n{self.second}"
+
+
 @dataclass(frozen=True)
 class Sample:
     """One thing to classify, before any model has seen it.
@@ -39,7 +55,7 @@ class Sample:
     Args:
         name: what people call it (a file name, a row number).
         digest: SHA-256 of its content; what its results are filed under.
-        content: a picture's path or array, a text, or a tensor that is ready for the model.
+        content: a picture's path or array, a text or a pair of texts, or a tensor that is ready for the model.
         label: the class it belongs to, where known.
         reference: what a right map would show, by kind (`mask`, `boxes`, `spans`).
         problem: why it cannot be used; such a sample is reported, never dropped.
