@@ -5,7 +5,6 @@ import sys
 from studies.common import RUNS, score_rows, table, timed
 
 import heatcheck as hc
-from heatcheck.api.train import train
 
 METHODS = [
     "saliency",
@@ -21,8 +20,12 @@ METHODS += ["smoothgrad(samples=8)", "occlusion", "random"]
 
 def main(samples: int = 300) -> None:
     with timed("training"):
-        done = train(
-            "birds", variant="small", model="small:resnet(depth=8, width=32, size=64)", data="birds", out=RUNS / "birds"
+        done = hc.train(
+            "birds",
+            variant="small",
+            model="small:vgg(depth=8, width=24, norm=batch, size=64)",
+            data="birds",
+            out=RUNS / "birds",
         )
     print("accuracy on 500 birds:", done.record.accuracy)
     bench = hc.Benchmark(

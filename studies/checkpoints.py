@@ -5,7 +5,6 @@ import sys
 from studies.common import CIFAR10, RUNS, needed, timed
 
 import heatcheck as hc
-from heatcheck.api.train import train
 from heatcheck.report import terminal
 
 METHODS = [
@@ -22,7 +21,7 @@ METHODS += ["lrp", "guided_grad_cam", "grad_cam", "random"]
 def main(samples: int = 100) -> None:
     needed(CIFAR10)
     with timed("training"):
-        done = train(
+        done = hc.train(
             "plain", variant="small", model="small:resnet20", data=f"cifar10:{CIFAR10}", out=RUNS / "r20-plain", keep=10
         )
     print("accuracy:", [f"epoch {k.epoch:g}: {k.accuracy:.3f}" for k in done.record.kept])

@@ -6,7 +6,6 @@ from studies.common import CIFAR10, RUNS, SHARED, needed, score_rows, table, tim
 from studies.idsds_imagenet import METHODS as SLOWER
 
 import heatcheck as hc
-from heatcheck.api.train import train
 from heatcheck.stats.claims import absolute_pairs, falls_with_depth, raw_beats_absolute, smooth_pairs, smoothing_hurts
 
 METHODS = {label: spec.replace("steps=16", "steps=8") for label, spec in SLOWER.items()}
@@ -19,7 +18,7 @@ def main(samples: int = 500) -> None:
     models, accuracies = {}, []
     for depth, file in weights.items():
         with timed(f"alignment of ResNet-{depth}"):
-            done = train(
+            done = hc.train(
                 "align", variant="cifar", model=str(file), data=f"cifar10:{CIFAR10}", out=RUNS / f"r{depth}-aligned"
             )
         models[f"ResNet-{depth}"] = done.spec

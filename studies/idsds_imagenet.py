@@ -5,8 +5,6 @@ import sys
 from studies.common import RUNS, SHARED, needed, score_rows, table, timed
 
 import heatcheck as hc
-from heatcheck.api.alignment import compare_alignment
-from heatcheck.api.train import train
 from heatcheck.stats.claims import absolute_pairs, ranks_alike, raw_beats_absolute, smooth_pairs, smoothing_hurts
 
 METHODS = {
@@ -33,9 +31,9 @@ def main(samples: int = 100) -> None:
     needed(pictures)
     data = f"imagenet:{pictures}"
     with timed("alignment"):
-        aligned = train("align", variant="small", model="efficientnet_lite0", data=data, out=RUNS / "lite0-aligned")
+        aligned = hc.train("align", variant="small", model="efficientnet_lite0", data=data, out=RUNS / "lite0-aligned")
     with timed("Table 3 and likeness"):
-        found = compare_alignment(after=aligned.spec, other=other(), progress="none")
+        found = hc.compare_alignment(after=aligned.spec, other=other(), progress="none")
     found.save_sheet(RUNS / "lite0-channels.png")
     table(
         ("top-1 of 400", "before", "after", "change"),

@@ -2,14 +2,14 @@
 
 from studies.common import CIFAR10, RUNS, SHARED, needed, table, timed
 
-from heatcheck.api.roar import roar
+import heatcheck as hc
 
 
 def main() -> None:
     weights = SHARED / "weights" / "cifar10_resnet20_akamaster.safetensors"
     needed(CIFAR10, weights)
     with timed("ROAR and KAR"):
-        found = roar(
+        found = hc.roar(
             str(weights),
             f"cifar10:{CIFAR10}",
             methods=["saliency", "integrated_gradients(steps=10)", "grad_cam"],

@@ -5,7 +5,6 @@ import sys
 from studies.common import RUNS, SHARED, needed, score_rows, table, timed
 
 import heatcheck as hc
-from heatcheck.api.train import train
 
 METHODS = ["saliency(post=abs)", "integrated_gradients(steps=10, post=abs)", "input_x_gradient(post=abs)", "grad_cam"]
 METHODS += ["smoothgrad(samples=8, post=abs)", "occlusion(units=grid(14))", "random"]
@@ -16,7 +15,7 @@ def main(samples: int = 60) -> None:
     needed(pictures)
     data = f"imagenet:{pictures}"
     with timed("training"):
-        done = train("synthetic", variant="small", model="efficientnet_lite0", data=data, out=RUNS / "lite0-squares")
+        done = hc.train("synthetic", variant="small", model="efficientnet_lite0", data=data, out=RUNS / "lite0-squares")
     print("accuracy on held-out pictures, half of them with a square:", done.record.accuracy)
     out = RUNS / "m4"
     with timed("SynScore"):

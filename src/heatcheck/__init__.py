@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 from heatcheck.core.version import __version__
 
 if TYPE_CHECKING:
+    from heatcheck.api.alignment import compare_alignment
     from heatcheck.api.benchmark import Benchmark
     from heatcheck.api.explain import explain, score
     from heatcheck.api.fills import compare_fills
     from heatcheck.api.merge import merge
     from heatcheck.api.multiverse import Multiverse, multiverse
     from heatcheck.api.result import Result
+    from heatcheck.api.roar import roar
     from heatcheck.api.study import Study
-    from heatcheck.core.types import Attribution, Batch, HeatcheckError, NotApplicable, Scores
+    from heatcheck.api.train import plan_training, train
+    from heatcheck.core.types import Attribution, Batch, HeatcheckError, NotApplicable, Scores, TextPair
     from heatcheck.data.base import Dataset
     from heatcheck.data.load import load_data
     from heatcheck.fills.base import Fill, fill
@@ -55,6 +58,8 @@ _WHERE = {
     "Runtime": "run.runtime",
     "Scores": "core.types",
     "Study": "api.study",
+    "TextPair": "core.types",
+    "compare_alignment": "api.alignment",
     "compare_fills": "api.fills",
     "explain": "api.explain",
     "fill": "fills.base",
@@ -64,7 +69,10 @@ _WHERE = {
     "method": "methods.base",
     "metric": "metrics.base",
     "multiverse": "api.multiverse",
+    "plan_training": "api.train",
+    "roar": "api.roar",
     "score": "api.explain",
+    "train": "api.train",
 }
 """Where each public name is defined; `Explained` is what `Model` was called before."""
 
@@ -86,7 +94,9 @@ __all__ = [
     "Runtime",
     "Scores",
     "Study",
+    "TextPair",
     "__version__",
+    "compare_alignment",
     "compare_fills",
     "explain",
     "fill",
@@ -96,7 +106,10 @@ __all__ = [
     "method",
     "metric",
     "multiverse",
+    "plan_training",
+    "roar",
     "score",
+    "train",
 ]
 
 
