@@ -30,6 +30,7 @@ from heatcheck.models.training_record import KEPT, LAST, WEIGHTS, Kept, Training
 from heatcheck.models.weights import load_weights
 from heatcheck.probe.calls import threads
 from heatcheck.probe.numerics import is_out_of_memory
+from heatcheck.probe.tuning import tune_allocator
 from heatcheck.training.recipe import usual
 from heatcheck.training.schedule import learning_rate, optimizer_of
 from heatcheck.training.state import (
@@ -84,6 +85,7 @@ def fit(
     record = resumed(record, folder)
     if record.finished:
         return record
+    tune_allocator()
     with _own_random_state(record.settings["seed"]), threads(record.numerics["threads"]), _repeatable():
         return _Training(task, network, record, folder, keep, saved_every, choose(progress)).run()
 
