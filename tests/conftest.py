@@ -50,3 +50,27 @@ def make_study(tmp_path_factory):
         return folder / "study.toml"
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_pictures():
+    """Writes small pictures of noise, dark or bright, to a folder with one folder per class."""
+    import numpy as np
+    from PIL import Image
+
+    def make(folder: Path, classes=("dark", "bright"), each: int = 10) -> Path:
+        rng = np.random.default_rng(0)
+        for i, name in enumerate(classes):
+            (folder / name).mkdir(parents=True)
+            for k in range(each):
+                pixels = rng.integers(0, 128, (16, 16, 3)).astype(np.uint8) + np.uint8(110 * (i % 2))
+                Image.fromarray(pixels).save(folder / name / f"{k:02d}.png")
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def dark_and_bright(make_pictures, tmp_path_factory):
+    """A folder with ten dark and ten bright pictures, to be learnt within seconds."""
+    return make_pictures(tmp_path_factory.mktemp("data") / "pictures")

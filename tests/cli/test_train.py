@@ -9,31 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import heatcheck as hc
 from heatcheck.models.weights import load_weights
 
 MODEL = "small:resnet(depth=8, width=4, size=16)"
 FEW = ("--set", "epochs=2", "--set", "batch=8", "--set", "augment=pad_crop", "--threads", "1")
-
-
-def make_pictures(folder, classes=("dark", "bright"), each=10, seed=0):
-    rng = np.random.default_rng(seed)
-    for i, name in enumerate(classes):
-        (folder / name).mkdir(parents=True)
-        for k in range(each):
-            pixels = rng.integers(0, 128, (16, 16, 3)).astype(np.uint8) + np.uint8(110 * (i % 2))
-            Image.fromarray(pixels).save(folder / name / f"{k:02d}.png")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_pictures(tmp_path_factory.mktemp("data") / "pictures")
 
 
 def heatcheck(*arguments, env=None, **options):
@@ -43,10 +26,10 @@ def heatcheck(*arguments, env=None, **options):
 
 
 @pytest.fixture(scope="module")
-def trained(folder, tmp_path_factory):
+def trained(dark_and_bright, tmp_path_factory):
     """A training, and what was said."""
     out = tmp_path_factory.mktemp("out") / "net"
-    ran = heatcheck("train", "plain", "--model", MODEL, "--data", folder, "--out", out, "--keep", "2", *FEW)
+    ran = heatcheck("train", "plain", "--model", MODEL, "--data", dark_and_bright, "--out", out, "--keep", "2", *FEW)
     assert ran.returncode == 0, ran.stderr
     return out, ran
 
@@ -65,11 +48,11 @@ def test_it_says_what_it_costs_and_what_came_out(trained):
     assert record["data"].startswith("train_part:")
 
 
-def test_again_it_does_nothing(trained, folder):
+def test_again_it_does_nothing(trained, dark_and_bright):
     out, _ = trained
     before = (out / "weights.safetensors").stat().st_mtime_ns
     again = heatcheck(
-        *("train", "plain", "--model", MODEL, "--data", folder, "--out", out, "--keep", "2", *FEW, "--json"),
+        *("train", "plain", "--model", MODEL, "--data", dark_and_bright, "--out", out, "--keep", "2", *FEW, "--json"),
     )
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["model"] == f"trained:{out}"
@@ -87,7 +70,7 @@ def test_the_folder_is_a_model(trained, form):
     assert logits.shape == (1, 2)
 
 
-def test_the_chosen_weights_are_those_that_were_judged(trained, folder):
+def test_the_chosen_weights_are_those_that_were_judged(trained, dark_and_bright):
     out, _ = trained
     record = json.loads((out / "training.json").read_text())
     model = hc.load_model(str(out))
@@ -105,9 +88,21 @@ def test_checkpoints_differ_and_unknown_ones_are_named(trained):
         hc.load_model(f"trained:{out}@7")
 
 
-def test_a_plan_trains_nothing(folder, tmp_path):
+def test_a_plan_trains_nothing(dark_and_bright, tmp_path):
     ran = heatcheck(
-        *("train", "plain", "--model", MODEL, "--data", folder, "--out", tmp_path / "net", *FEW, "--plan", "--json")
+        *(
+            "train",
+            "plain",
+            "--model",
+            MODEL,
+            "--data",
+            dark_and_bright,
+            "--out",
+            tmp_path / "net",
+            *FEW,
+            "--plan",
+            "--json",
+        )
     )
     assert ran.returncode == 0, ran.stderr
     plan = json.loads(ran.stdout)
@@ -124,15 +119,17 @@ def test_recipes_are_listed():
         assert recipe in ran.stdout
 
 
-def test_a_mistake_is_named_and_nothing_is_written(folder, tmp_path):
-    ran = heatcheck("train", "plain", "--model", MODEL, "--set", "lrr=1", "--data", folder, "--out", tmp_path / "net")
+def test_a_mistake_is_named_and_nothing_is_written(dark_and_bright, tmp_path):
+    ran = heatcheck(
+        "train", "plain", "--model", MODEL, "--set", "lrr=1", "--data", dark_and_bright, "--out", tmp_path / "net"
+    )
     assert ran.returncode == 2
     assert "recipe plain has no setting 'lrr'; did you mean lr?" in " ".join(ran.stderr.split())
     assert not (tmp_path / "net").exists()
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_nothing(folder, tmp_path):
+def test_twenty_kills_change_nothing(dark_and_bright, tmp_path):
     """Killed twenty times at random moments, a training ends with the bits of an undisturbed one."""
     more = ("--set", "epochs=120", "--set", "batch=2", "--set", "augment=resized_crop", "--threads", "1", "--quiet")
     plain = (
@@ -145,7 +142,7 @@ def test_twenty_kills_change_nothing(folder, tmp_path):
         "--model",
         MODEL,
         "--data",
-        folder,
+        dark_and_bright,
         *more,
     )
     often = {"HEATCHECK_SAVED_EVERY": "0.2"}

@@ -1,9 +1,7 @@
 """What a training begins with: data, classes and networks that fit each other, or an error that names what does not."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import heatcheck as hc
 from heatcheck.api.train import plan_training, prepared, train
@@ -14,61 +12,46 @@ MODEL = "small:resnet(depth=8, width=4, size=16)"
 TWO = "small:resnet(depth=8, width=4, size=16, classes=2)"
 
 
-def make_pictures(folder, classes=("dark", "bright"), each=10, seed=0):
-    rng = np.random.default_rng(seed)
-    for i, name in enumerate(classes):
-        (folder / name).mkdir(parents=True)
-        for k in range(each):
-            pixels = rng.integers(0, 128, (16, 16, 3)).astype(np.uint8) + np.uint8(110 * (i % 2))
-            Image.fromarray(pixels).save(folder / name / f"{k:02d}.png")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_pictures(tmp_path_factory.mktemp("data") / "pictures")
-
-
 def ready(recipe="plain", model=MODEL, data=None, variant="", held_out=None, **settings):
     few = {"epochs": 1, "batch": 8, "augment": "pad_crop"} if recipe != "text" else {}
     return prepared(recipe, variant, {**few, **settings}, model, str(data), held_out, None, "cpu", 1)
 
 
-def test_a_fifth_is_held_out_where_the_source_has_no_splits(folder):
-    made = ready(data=folder)
+def test_a_fifth_is_held_out_where_the_source_has_no_splits(dark_and_bright):
+    made = ready(data=dark_and_bright)
     assert (len(made.task), made.task.held_out) == (16, 4)
-    assert made.record.data == f"train_part:{folder}"
-    assert made.record.held_out == f"test_part:{folder}"
+    assert made.record.data == f"train_part:{dark_and_bright}"
+    assert made.record.held_out == f"test_part:{dark_and_bright}"
     assert made.record.classes == ["bright", "dark"]
     names = {s.name for s in made.task.samples}
     assert names.isdisjoint(s.name for s in made.task.judged)
 
 
-def test_other_classes_get_a_new_last_layer(folder):
-    made = ready(data=folder)
+def test_other_classes_get_a_new_last_layer(dark_and_bright):
+    made = ready(data=dark_and_bright)
     assert made.record.parent.new_head
     assert made.network(torch.zeros(1, 3, 16, 16)).shape == (1, 2)
 
 
-def test_a_pretrained_network_goes_on_with_its_weights_and_scratch_does_not(folder):
+def test_a_pretrained_network_goes_on_with_its_weights_and_scratch_does_not(dark_and_bright):
     start = hc.load_model(TWO).module().state_dict()
-    kept = ready("align", TWO, folder).network.state_dict()
+    kept = ready("align", TWO, dark_and_bright).network.state_dict()
     assert all(torch.equal(kept[name], start[name]) for name in start)
-    anew = ready("align", TWO, folder, start="scratch", seed=4).network.state_dict()
+    anew = ready("align", TWO, dark_and_bright, start="scratch", seed=4).network.state_dict()
     assert any(not torch.equal(anew[name], start[name]) for name in start)
-    again = ready("align", TWO, folder, start="scratch", seed=4).network.state_dict()
+    again = ready("align", TWO, dark_and_bright, start="scratch", seed=4).network.state_dict()
     assert all(torch.equal(anew[name], again[name]) for name in anew)
 
 
-def test_fewer_samples_are_chosen_by_the_seed(folder):
-    some = [s.name for s in ready(data=folder, samples=6).task.samples]
+def test_fewer_samples_are_chosen_by_the_seed(dark_and_bright):
+    some = [s.name for s in ready(data=dark_and_bright, samples=6).task.samples]
     assert len(some) == 6
-    assert some == [s.name for s in ready(data=folder, samples=6).task.samples]
-    assert some != [s.name for s in ready(data=folder, samples=6, seed=1).task.samples]
+    assert some == [s.name for s in ready(data=dark_and_bright, samples=6).task.samples]
+    assert some != [s.name for s in ready(data=dark_and_bright, samples=6, seed=1).task.samples]
 
 
-def test_a_trained_model_can_be_trained_further(folder, tmp_path):
-    options = {"data": str(folder), "device": "cpu", "threads": 1, "progress": "none"}
+def test_a_trained_model_can_be_trained_further(dark_and_bright, tmp_path):
+    options = {"data": str(dark_and_bright), "device": "cpu", "threads": 1, "progress": "none"}
     few = {"epochs": 1, "batch": 8, "augment": "pad_crop"}
     first = train("plain", model=MODEL, out=tmp_path / "a", settings=few, **options)
     second = train("align", model=first.spec, out=tmp_path / "b", settings=few, **options)
@@ -80,17 +63,19 @@ def test_a_trained_model_can_be_trained_further(folder, tmp_path):
     assert first.model.notes == second.model.notes == []  # what they began with was untrained; they are not
 
 
-def test_an_object_can_be_trained_but_not_found_again(folder, tmp_path, toy):
+def test_an_object_can_be_trained_but_not_found_again(dark_and_bright, tmp_path, toy):
     own = toy().task.model
     few = {"epochs": 1, "batch": 8, "augment": "pad_crop"}
-    done = train("align", model=own, data=str(folder), out=tmp_path / "a", settings=few, threads=1, progress="none")
+    done = train(
+        "align", model=own, data=str(dark_and_bright), out=tmp_path / "a", settings=few, threads=1, progress="none"
+    )
     assert done.record.finished
     with pytest.raises(HeatcheckError, match="was made from an object, toy, which cannot be built again"):
         _ = done.model
 
 
-def test_a_plan_counts_passes_and_bytes(folder):
-    plan = plan_training("plain", model=MODEL, data=str(folder), settings={"epochs": 3, "batch": 8}, threads=1)
+def test_a_plan_counts_passes_and_bytes(dark_and_bright):
+    plan = plan_training("plain", model=MODEL, data=str(dark_and_bright), settings={"epochs": 3, "batch": 8}, threads=1)
     assert (plan.samples, plan.steps, plan.backwards, plan.forwards) == (16, 6, 48, 48 + 4 * 4)
     assert plan.seconds > 0
     assert plan.disk_bytes > 0
@@ -109,14 +94,14 @@ def test_a_plan_counts_passes_and_bytes(folder):
         ({"fill": "zeero"}, r"no fill is called 'zeero'"),
     ],
 )
-def test_mistakes_are_named(folder, arguments, message):
+def test_mistakes_are_named(dark_and_bright, arguments, message):
     if "fill" in arguments:
         arguments = {**arguments, "delete": 0.5}
     with pytest.raises((HeatcheckError, SpecError), match=message):
-        ready(**{"data": folder, **arguments})
+        ready(**{"data": dark_and_bright, **arguments})
 
 
-def test_data_without_something_to_learn_are_named(tmp_path):
+def test_data_without_something_to_learn_are_named(make_pictures, tmp_path):
     alone = make_pictures(tmp_path / "alone", classes=("cat",))
     with pytest.raises(HeatcheckError, match="has no labels: there is nothing to learn"):
         ready(data=alone)
@@ -134,23 +119,32 @@ def test_data_without_something_to_learn_are_named(tmp_path):
         ready(data=broken)
 
 
-def test_weights_of_another_architecture_are_named(folder, tmp_path):
+def test_weights_of_another_architecture_are_named(dark_and_bright, tmp_path):
     few = {"epochs": 1, "batch": 8, "augment": "pad_crop"}
-    train("plain", model=MODEL, data=str(folder), out=tmp_path / "a", settings=few, threads=1, progress="none")
+    train("plain", model=MODEL, data=str(dark_and_bright), out=tmp_path / "a", settings=few, threads=1, progress="none")
     with pytest.raises(HeatcheckError, match=r"weights\.safetensors.* does not fit"):
         ready(
-            model=f"small:resnet(depth=14, width=4, size=16, classes=2)@{tmp_path}/a/weights.safetensors", data=folder
+            model=f"small:resnet(depth=14, width=4, size=16, classes=2)@{tmp_path}/a/weights.safetensors",
+            data=dark_and_bright,
         )
 
 
-def test_an_unfinished_training_is_no_model_yet(folder, tmp_path, monkeypatch):
+def test_an_unfinished_training_is_no_model_yet(dark_and_bright, tmp_path, monkeypatch):
     from heatcheck.training import loop
 
     few = {"epochs": 1, "batch": 8, "augment": "pad_crop"}
     with monkeypatch.context() as patched:
         patched.setattr(loop._Training, "_epoch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            train("plain", model=MODEL, data=str(folder), out=tmp_path / "a", settings=few, threads=1, progress="none")
+            train(
+                "plain",
+                model=MODEL,
+                data=str(dark_and_bright),
+                out=tmp_path / "a",
+                settings=few,
+                threads=1,
+                progress="none",
+            )
     with pytest.raises(
         HeatcheckError, match=r"is not finished: run its command again to go on, or write trained:.*@last"
     ):
