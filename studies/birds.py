@@ -7,6 +7,7 @@ from studies.common import RUNS, score_rows, table, timed
 import heatcheck as hc
 
 METHODS = [
+    "part_oracle",
     "saliency",
     "input_x_gradient",
     "integrated_gradients(steps=16)",
@@ -14,8 +15,11 @@ METHODS = [
     "guided_backprop",
     "lrp",
     "deep_lift",
+    "smoothgrad(samples=8)",
+    "occlusion",
+    "random",
+    "signed_random",
 ]
-METHODS += ["smoothgrad(samples=8)", "occlusion", "random"]
 
 
 def main(samples: int = 300) -> None:
