@@ -1,6 +1,7 @@
 """Partition SHAP, against Owen's values over a tree written out by hand, and by its laws."""
 
 import itertools
+import random
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from heatcheck.core.types import Streams
 from heatcheck.domain.base import Units
 from heatcheck.methods.partition_shap import contexts, halve, places, price, tree
 from heatcheck.testing.models import additive, additive_text, one_head_attention
-from heatcheck.testing.scenes import probe_for, toy_batch
+from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
 
 MUTANTS = (
     (
@@ -37,6 +38,18 @@ MUTANTS = (
     ),
     (
         "methods/partition_shap.py",
+        "for kind in (*nature, torch.arange(len(where))):",
+        "for kind in (*nature[1:], torch.arange(len(where))):",
+        "test_texts_are_split_between_sentences_then_words_then_tokens",
+    ),
+    (
+        "methods/partition_shap.py",
+        "2 * met[gaps] - met[-1] - 1",
+        "2 * gaps - len(group)",
+        "test_a_sentence_is_worth_the_same_whatever_of_it_plays",
+    ),
+    (
+        "methods/partition_shap.py",
         "high[half] = torch.where(leads, between, high[half])",
         "high[half] = torch.where(leads, high[half], between)",
         "test_the_whole_tree_gives_owens_values",
@@ -55,12 +68,19 @@ def picture_tree(rows, columns):
     return picture_tree(rows, columns[:cut]), picture_tree(rows, columns[cut:])
 
 
-def text_tree(tokens):
-    """Halve a run of tokens; an odd one goes to the second half."""
-    if len(tokens) == 1:
-        return tokens[0]
-    cut = len(tokens) // 2
-    return text_tree(tokens[:cut]), text_tree(tokens[cut:])
+def halved(parts):
+    """Halve a row of parts, each a tree of its own; an odd one goes to the second half."""
+    cut = len(parts) // 2
+    return parts[0] if len(parts) == 1 else (halved(parts[:cut]), halved(parts[cut:]))
+
+
+def text_tree(tokens, sentence, word):
+    """A text is halved between sentences, a sentence between words, a word between tokens."""
+
+    def runs(some, kind):
+        return [list(run) for _, run in itertools.groupby(some, lambda t: kind[t])]
+
+    return halved([halved([halved(w) for w in runs(s, word)]) for s in runs(tokens, sentence)])
 
 
 def leaves(node):
@@ -139,24 +159,69 @@ def test_the_whole_tree_gives_owens_values(lab):
     assert (less[:, ::2, ::2] - torch.stack(want)).abs().max() > 1e-6
 
 
-def test_texts_are_halved_too(lab):
+def texts(toy, seed=0):
+    """Texts of the toy, cut into sentences of one to five tokens and words of one to three."""
+    x = toy.inputs(4, seed)
+    draw = random.Random(seed)
+    for name in ("word", "sentence"):
+        x = x.replace(**{name: x[name].clone()})
+    for i, free in enumerate(~x["special"]):
+        at, numbers = free.nonzero()[:, 0].tolist(), {"word": -1, "sentence": -1}
+        for k, site in enumerate(at):
+            ends = k == 0 or draw.random() < 0.3
+            numbers["sentence"] += ends
+            numbers["word"] += ends or draw.random() < 0.5
+            for name, number in numbers.items():
+                x[name][i, site] = number
+    return batch_of(toy, x)
+
+
+def text_game(toy, x, target):
+    """The worth of sets of tokens of one text; the others are hidden."""
+
+    def value(there):
+        attention = x["attention"].clone()
+        attention[0, [s for s in (~x["special"][0]).nonzero()[:, 0].tolist() if s not in there]] = 0
+        with torch.no_grad():
+            return float(toy.logits(x.replace(attention=attention))[0, target])
+
+    return value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_texts_are_split_between_sentences_then_words_then_tokens(seed):
     toy = one_head_attention()
-    samples = toy_batch(toy, 4)
-    probe = probe_for(toy)
-    got = catalogue.build("method", "partition_shap")(probe, samples).values
+    samples = texts(toy, seed)
+    got = catalogue.build("method", "partition_shap")(probe_for(toy), samples).values
     for i in range(4):
         x = samples.x.take(torch.tensor([i]))
         tokens = (~x["special"][0]).nonzero()[:, 0].tolist()
-
-        def value(there, x=x, tokens=tokens, t=samples.target[i]):
-            gone = [s for k, s in enumerate(tokens) if k not in there]
-            attention = x["attention"].clone()
-            attention[0, gone] = 0
-            with torch.no_grad():
-                return float(toy.logits(x.replace(attention=attention))[0, t])
-
-        want = owen(text_tree(range(len(tokens))), value)
+        node = text_tree(tokens, x["sentence"][0].tolist(), x["word"][0].tolist())
+        want = owen(node, text_game(toy, x, samples.target[i]))
         torch.testing.assert_close(got[i, tokens], want, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sentence_is_worth_the_same_whatever_of_it_plays(seed):
+    toy = one_head_attention()
+    samples = texts(toy, seed)
+    by = {
+        kind: catalogue.build("method", f"partition_shap(units={kind})")(probe_for(toy), samples).values
+        for kind in ("token", "word", "sentence")
+    }
+    assert not torch.allclose(by["token"], by["sentence"], rtol=1e-3)
+    for small, large in (("token", "word"), ("word", "sentence"), ("token", "sentence")):
+        units = toy.domain.units(large, samples.x)
+        torch.testing.assert_close(units.sum(by[small]), units.sum(by[large]), rtol=1e-9, atol=1e-10)
+
+
+def test_words_that_come_again_are_kept_together_where_that_can_be():
+    nature = [torch.tensor([0, 1, 0, 2, 2, 2, 2, 2])]
+    where = torch.stack([torch.zeros(8), torch.arange(8)], 1).double()
+    first, second = halve(torch.arange(8), where, nature)
+    assert (first.tolist(), second.tolist()) == ([0, 1, 2], [3, 4, 5, 6, 7])
+    first, second = halve(first, where, nature)
+    assert (first.tolist(), second.tolist()) == ([0], [1, 2])
 
 
 def test_on_average_a_small_budget_gives_the_same(lab):

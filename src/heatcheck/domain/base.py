@@ -239,6 +239,10 @@ class Domain(ABC):
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         """The unit of each site, and the length of the unit axis; unknown kinds raise NotApplicable."""
 
+    def groups(self, units: Units, x: Inputs) -> list[Int[Tensor, "b u"]]:
+        """Larger groups that units belong to by nature, as a number per unit, the largest groups first; none by default."""
+        return []
+
     @abstractmethod
     def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
         """`x` where kept, the fully deleted `full` where not; float `keep` mixes softly in leaf space."""

@@ -1,5 +1,6 @@
 """Texts: sites are token positions, the leaf is the word embedding of each."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from heatcheck.core.types import HeatcheckError, Inputs, Modality
-from heatcheck.domain.base import Domain, Windows, reduce_over
+from heatcheck.domain.base import Domain, Units, Windows, reduce_over
 
 MODALITY = "text"
 UNITS = {
@@ -146,6 +147,15 @@ class TextDomain(Domain):
         if kind in ("word", "sentence"):
             return x[kind], width
         raise self.unknown_units(kind)
+
+    def groups(self, units: Units, x: Inputs) -> list[Int[Tensor, "b u"]]:
+        """Sentences, and the words inside them; of what is larger than the units alone."""
+        larger = itertools.takewhile(lambda kind: kind != units.name, reversed(UNITS))
+        blank = units.index.new_zeros(len(x), units.width + 1)
+        return [
+            blank.scatter_reduce(1, units.slot, x[kind], "amin", include_self=False)[:, : units.width]
+            for kind in larger
+        ]
 
     def mix(self, x: Inputs, keep: Shaped[Tensor, "b s"], full: Inputs) -> Inputs:
         soft = keep.dtype != torch.bool

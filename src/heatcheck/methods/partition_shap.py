@@ -1,6 +1,8 @@
 """Partition SHAP: Owen values."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,11 +28,13 @@ class PartitionShap(CoalitionMethod):
     $\phi_m = \operatorname{mean}_{\pi \in \Pi(T)} \big(f_t(x^{P \cup m}) - f_t(x^P)\big), \quad
     P = \{ m' : \pi(m') < \pi(m) \}$
 
-    The tree $T$ splits the units in two across their longer side, then each half, down to single units; $\Pi(T)$ are
-    the orders that finish one half of every group before they begin the other. Level by level, every group is split in
-    all its contexts; a context says which other groups are present. If `samples` is too small for all contexts, each
-    group gets a random selection, with its first half leading in half of them. If it is too small for even one per
-    group, the tree is cut and a group's value is divided evenly among its units. The values always sum to
+    The tree $T$ splits the units in two, then each half, down to single units: the cells of a picture across their
+    longer side; a text between two sentences, a sentence between two words, a word between two tokens, so that every
+    sentence and every word is a group, and is worth the same whatever of it the units are. $\Pi(T)$ are the orders that
+    finish one half of every group before they begin the other. Level by level, every group is split in all its
+    contexts; a context says which other groups are present. If `samples` is too small for all contexts, each group gets
+    a random selection, with its first half leading in half of them. If it is too small for even one per group, the tree
+    is cut and a group's value is divided evenly among its units. The values always sum to
     $f_t(x) - f_t(x^{\text{all}})$.
 
     Args:
@@ -41,15 +45,21 @@ class PartitionShap(CoalitionMethod):
     Paper: owen1977.  Differs: SHAP's explainer splits the groups that change most and cuts the rest; here all groups
     are split equally deep, so that the values are linear in the model; each site gets its unit's value divided by the
     unit's area.
-    Cost per sample: 2/3 (units² - 1) forwards but at most `samples`, and 2 that are shared.
+    Cost per sample: 2/3 (units² - 1) forwards where all halves are equal, but at most `samples`, and 2 that are shared.
     """
 
     samples: int = 1000
 
+    revised: ClassVar[Mapping[str, int]] = {"text": 2}
+
     def shares(self, game: Game, whole: Float[Tensor, " b"], nothing: Float[Tensor, " b"]) -> Float[Tensor, "b u"]:
-        shape, counts = game.probe.domain.shape(game.batch.x), game.units.counts
-        here = game.units.to(CPU)
-        trees = [tree(here.take(torch.tensor([i])), shape, self.samples) for i in range(len(counts))]
+        domain, counts = game.probe.domain, game.units.counts
+        here, x = game.units.to(CPU), game.batch.x.to(CPU)
+        shape, groups = domain.shape(x), domain.groups(here, x)
+        trees = [
+            tree(here.take(torch.tensor([i])), shape, self.samples, [own[i, :n] for own in groups])
+            for i, n in enumerate(counts)
+        ]
         most = [contexts(levels, self.samples) for levels in trees]
         streams = [game.batch.streams.generator(i, "partition-orders") for i in range(len(counts))]
         paths = [Paths.start(whole[i], nothing[i]) for i in range(len(counts))]
@@ -78,7 +88,9 @@ class PartitionShap(CoalitionMethod):
         return values
 
     def questions(self, shape: Shape) -> int:
-        levels = tree(shape.partition(self.units), shape.domain.shape(shape.x), self.samples)
+        units, domain = shape.partition(self.units), shape.domain
+        groups = [own[0, : units.counts[0]] for own in domain.groups(units, shape.x)]
+        levels = tree(units, domain.shape(shape.x), self.samples, groups)
         return price(levels, contexts(levels, self.samples))
 
 
@@ -97,8 +109,16 @@ class Level:
     split: Int[Tensor, "k 2"]
 
 
-def tree(units: Units, shape: tuple[int, int], most: int) -> list[Level]:
-    """The levels of one sample's tree, as long as they have no more than `most` splits in total."""
+def tree(units: Units, shape: tuple[int, int], most: int, nature: Sequence[Int[Tensor, " u"]] = ()) -> list[Level]:
+    """The levels of one sample's tree, as long as they have no more than `most` splits in total.
+
+    Args:
+        units: the units of one sample.
+        shape: rows and columns of its sites.
+        most: the largest number of splits.
+        nature: groups that units belong to by nature, the largest first; no cut separates what lies in one of them, as
+            long as there is another cut.
+    """
     where = places(units, shape)
     groups = [torch.arange(len(where))]
     levels: list[Level] = []
@@ -113,7 +133,7 @@ def tree(units: Units, shape: tuple[int, int], most: int) -> list[Level]:
         for i, group in enumerate(groups):
             if len(group) > 1:
                 split.append((len(halves), len(halves) + 1))
-            parts = halve(group, where) if len(group) > 1 else (group,)
+            parts = halve(group, where, nature) if len(group) > 1 else (group,)
             halves.extend(parts)
             parent.extend([i] * len(parts))
         groups = halves
@@ -131,14 +151,38 @@ def places(units: Units, shape: tuple[int, int]) -> Float[Tensor, "u 2"]:
     return (total / units.area[0].clamp_min(1)[:, None])[: int(units.count[0])]
 
 
-def halve(group: Int[Tensor, " k"], where: Float[Tensor, "u 2"]) -> tuple[Int[Tensor, " a"], Int[Tensor, " c"]]:
-    """Cut a group across its longer side, between two positions, as close to its middle as possible."""
+def halve(
+    group: Int[Tensor, " k"], where: Float[Tensor, "u 2"], nature: Sequence[Int[Tensor, " u"]] = ()
+) -> tuple[Int[Tensor, " a"], Int[Tensor, " c"]]:
+    """Cut a group across its longer side, between two positions, as close to its middle as possible.
+
+    The middle is that of the largest groups by nature that can be told apart, else that of the units.
+    """
     at = where[group]
     along = at[:, int((at.amax(0) - at.amin(0)).argmax())]
     place, order = along.sort(stable=True)
-    gaps = 1 + place.diff().nonzero()[:, 0]
-    cut = int(gaps[(2 * gaps - len(group)).abs().argmin()]) if len(gaps) else len(group) // 2
+    for kind in (*nature, torch.arange(len(where))):
+        own = kind[group[order]]
+        gaps = 1 + (_whole(own) & (place.diff() > 0)).nonzero()[:, 0]
+        if len(gaps):
+            met = torch.cat([own.new_zeros(1), own.diff().ne(0).long()]).cumsum(0)
+            cut = int(gaps[(2 * met[gaps] - met[-1] - 1).abs().argmin()])
+            break
+    else:
+        cut = len(group) // 2
     return group[order[:cut]].sort().values, group[order[cut:]].sort().values
+
+
+def _whole(kinds: Int[Tensor, " k"]) -> Bool[Tensor, " k-1"]:
+    """Behind which units of a row, the last one excepted, no kind comes again that has come before.
+
+    >>> _whole(torch.tensor([0, 0, 1, 2, 1, 3])).tolist()
+    [False, True, False, False, True]
+    """
+    _, kind = kinds.unique(return_inverse=True)
+    place = torch.arange(len(kind))
+    last = torch.zeros_like(kind).scatter_reduce(0, kind, place, "amax", include_self=False)
+    return (last[kind].cummax(0).values == place)[:-1]
 
 
 def price(levels: list[Level], most: int) -> int:
