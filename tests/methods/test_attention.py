@@ -1,6 +1,7 @@
 """Attention methods, against their formulas in loops, hooks on timm's own attention, and what must hold for all."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,6 +27,8 @@ MUTANTS = (
     ("methods/attention.py", ".sum(-1) / places.sum(-1)", ".mean(-1)", "test_one_head_over_a_text"),
     ("methods/attention.py", "slope.relu().mean((1, 2))",
      "slope.abs().mean((1, 2))", "test_the_formula_gives_the_same"),
+    ("methods/attention.py", "else layers + self.start",
+     "else 1 + layers + self.start", "test_layers_are_counted_from_the_end_too"),
     ("methods/attention.py", "(maps - low.reshape(shape))", "maps", "test_the_formula_gives_the_same"),
     ("methods/attention.py", "torch.where(free, maps, torch.inf).flatten(1)",
      "maps.flatten(1)", "test_legrad_begins_at_the_least_of_the_words"),
@@ -147,6 +150,32 @@ def test_no_layer_at_all_leaves_every_token_by_itself(lab, spec):
     assert (lab.explain(f"{spec}(start=2)", toy, batch).values == 0).all()
     with pytest.raises(NotApplicable, match="start=3 is beyond the last of 2 attention layers"):
         lab.explain(f"{spec}(start=3)", toy, batch)
+
+
+LAYERED = (
+    "rollout",
+    "generic_attribution",
+    "legrad",
+    "bt_head(steps=2)",
+    "bt_token(steps=2)",
+    "transformer_attribution",
+)
+
+
+@pytest.mark.parametrize("spec", LAYERED)
+def test_layers_are_counted_from_the_end_too(lab, spec):
+    """-4 means the last four layers, of whatever network."""
+    method, found = catalogue.build("method", spec), False
+    for make in (tiny_vit, tiny_bert):
+        toy = make(depth=3)
+        batch = toy_batch(toy, 2)
+        for start in (-1, -3):
+            want = lab.explain(replace(method, start=3 + start), toy, batch).values
+            assert torch.equal(lab.explain(replace(method, start=start), toy, batch).values, want)
+            found |= bool(want.any())
+        with pytest.raises(NotApplicable, match="start=-4 means the last 4 attention layers, and there are 3"):
+            lab.explain(replace(method, start=-4), toy, batch)
+    assert found
 
 
 def test_a_class_that_nothing_matters_to_gets_an_empty_map(lab):
@@ -384,7 +413,6 @@ def test_tokens_that_are_no_patches_are_refused(lab, spec):
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("rollout(start=-1)", "start=-1 is not a layer"),
         ("generic_attribution(head_reduce=max)", "head_reduce='max' is not one of clamp_then_mean"),
     ],
 )

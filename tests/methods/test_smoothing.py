@@ -21,8 +21,10 @@ MUTANTS = (
      "mean_square - mean.abs()", "test_variance_is_mean_square_minus_squared_mean"),
     ("methods/smoothing.py", "sums[1].index_add_(0, rows, values.square())",
      "sums[1].index_add_(0, rows, values.abs())", "test_one_copy_at_a_time_gives_the_same"),
-    ("methods/smoothing.py", "torch.ones_like(reach) if absolute else reach",
-     "torch.ones_like(reach)", "test_noise_grows_with_the_range_of_each_input"),
+    ("methods/smoothing.py", '"range": lambda: reach',
+     '"range": lambda: torch.ones_like(reach)', "test_noise_grows_with_the_range_of_each_input"),
+    ("domain/text.py", "torch.where(seen[..., None], leaf, 0).sum((1, 2))",
+     "leaf.sum((1, 2))", "test_m4_scales_the_noise_of_a_text_by_the_mean_of_its_embeddings"),
     ("domain/base.py", "flat.amax(1) - flat.amin(1)",
      "flat.amax(1) + flat.amin(1)", "test_one_copy_at_a_time_gives_the_same"),
     ("domain/text.py", "(last - first, size)", "(tokens, size)",
@@ -82,7 +84,7 @@ def test_captum_gives_the_same_on_the_same_noise(lab, id, monkeypatch):
         x, nt_type=id, nt_samples=5, stdevs=0.3, target=samples.target, abs=False
     )
     monkeypatch.undo()
-    got = lab.raw(f"{id}(samples=5, sigma=0.3, absolute=true)", net, samples)
+    got = lab.raw(f"{id}(samples=5, sigma=0.3, scale=one)", net, samples)
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-10)
 
 
@@ -91,10 +93,28 @@ def test_a_linear_model_does_not_mind_noise(lab, seed, sigma):
     toy = linear(seed=seed)
     samples = toy_batch(toy, 2, seed)
     gradient = lab.raw("saliency", toy, samples)
-    smooth = {id: lab.raw(f"{id}(samples=3, sigma={sigma!r}, absolute=true)", toy, samples) for id in FAMILY}
+    smooth = {id: lab.raw(f"{id}(samples=3, sigma={sigma!r}, scale=one)", toy, samples) for id in FAMILY}
     torch.testing.assert_close(smooth["smoothgrad"], gradient)
     torch.testing.assert_close(smooth["smoothgrad_sq"], gradient**2)
     torch.testing.assert_close(smooth["vargrad"], torch.zeros_like(gradient), rtol=0, atol=1e-14)
+
+
+def test_m4_scales_the_noise_of_a_text_by_the_mean_of_its_embeddings(lab):
+    toy = tiny_bert()
+    samples = toy_batch(toy, 3)
+    got = lab.raw("smoothgrad(samples=4, sigma=0.1, scale=mean)", toy, samples)
+    for i, embeds in enumerate(toy.domain.leaf(samples.x).detach()):
+        read = int(samples.x["attention"][i].sum())
+        deviation = 0.1 * embeds[:read].mean().abs()
+        rng = samples.streams.generator(i, "noise")
+        slopes = []
+        for _ in range(4):
+            noisy = embeds.clone()
+            noisy[:read] += deviation * torch.randn(read, embeds.shape[1], generator=rng).double()
+            noisy.requires_grad_()
+            logit = toy.module()(noisy[None], samples.x["attention"][i : i + 1])[0, samples.target[i]]
+            slopes.append(torch.autograd.grad(logit, noisy)[0])
+        torch.testing.assert_close(got[i], torch.stack(slopes).mean(0))
 
 
 def test_variance_is_mean_square_minus_squared_mean(lab):

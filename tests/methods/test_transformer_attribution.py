@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from heatcheck.core import catalogue
-from heatcheck.core.spec import SpecError
 from heatcheck.core.types import NotApplicable
 from heatcheck.methods.relevance import ratio
 from heatcheck.testing.models import fill_weights, linear, one_head_attention
@@ -185,7 +184,5 @@ def test_networks_without_attention_are_refused(lab):
 
 
 def test_mistakes_are_named(lab):
-    with pytest.raises(SpecError, match="start=-1"):
-        catalogue.build("method", "transformer_attribution(start=-1)")
     with pytest.raises(NotApplicable, match="start=3 is beyond the last of 2"):
         lab.explain("transformer_attribution(start=3)", vision(), lab.pictures(1))

@@ -214,6 +214,10 @@ class Domain(ABC):
         flat = self.leaf(x).detach().flatten(1)
         return flat.amax(1) - flat.amin(1)
 
+    def leaf_mean(self, x: Inputs) -> Float[Tensor, " b"]:
+        """The mean of each input's leaf values; what the model does not read is left out."""
+        return self.leaf(x).detach().flatten(1).mean(1)
+
     def leaf_noise(self, x: Inputs, draw: Callable[[int, Sequence[int]], Tensor]) -> Float[Tensor, "b ..."]:
         """Random values in the shape of the leaf, drawn by `draw(row, shape)`; padding gets zeros and costs no draw.
 

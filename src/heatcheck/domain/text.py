@@ -78,6 +78,11 @@ class TextDomain(Domain):
         low, high = torch.where(seen, leaf, torch.inf), torch.where(seen, leaf, -torch.inf)
         return (high.flatten(1).amax(1) - low.flatten(1).amin(1)).clamp_min(0)
 
+    def leaf_mean(self, x: Inputs) -> Float[Tensor, " b"]:
+        leaf, seen = self.leaf(x).detach(), self.seen(x)
+        total = torch.where(seen[..., None], leaf, 0).sum((1, 2))
+        return total / (seen.sum(1) * leaf.shape[2]).clamp_min(1)
+
     def leaf_noise(self, x: Inputs, draw: Callable[[int, Sequence[int]], Tensor]) -> Float[Tensor, "b t d"]:
         """As for every domain; a hidden token between others keeps its draw, so that hiding it changes no other's."""
         tokens, size = self.leaf(x).shape[1:]

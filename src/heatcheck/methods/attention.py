@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method, method
 from heatcheck.probe.answers import scalar
@@ -104,21 +103,26 @@ class LayeredAttention(AttentionMethod):
     """An attention method over the layers from `start` on.
 
     Args:
-        start: the first layer used, counted from 0; the number of layers means that none is used.
+        start: the first layer used, counted from 0, or from the end if negative: -4 means the last four. The number of
+            layers means that none is used.
     """
 
     start: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.start < 0:
-            raise SpecError(f"{self.id}: start={self.start} is not a layer; the first is 0")
-
     def blocks(self, seen: Seen[AttentionTrace]) -> list[Block]:
         blocks = super().blocks(seen)
-        if self.start > len(blocks):
-            raise NotApplicable(f"start={self.start} is beyond the last of {len(blocks)} attention layers")
+        self.first(len(blocks))
         return blocks
+
+    def first(self, layers: int) -> int:
+        """The first layer used, counted from 0; raises NotApplicable where there are too few."""
+        if self.start > layers:
+            raise NotApplicable(f"start={self.start} is beyond the last of {layers} attention layers")
+        if self.start < -layers:
+            raise NotApplicable(
+                f"start={self.start} means the last {-self.start} attention layers, and there are {layers}"
+            )
+        return self.start if self.start >= 0 else layers + self.start
 
 
 def class_rows(slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t"]:
@@ -184,7 +188,7 @@ class Rollout(LayeredAttention):
     Taken from the rows of the tokens that the classifier reads. The same for every class.
 
     Args:
-        start: the first layer used, counted from 0; IDSDS leaves out layer 0.
+        start: the first layer used, counted from 0, or from the end if negative; IDSDS leaves out layer 0.
 
     Paper: abnar2020.
     Cost per sample: 1 gradient, back to the last attention layer only, which finds the tokens that the head reads.
@@ -194,7 +198,7 @@ class Rollout(LayeredAttention):
         blocks = self.blocks(seen)
         first = blocks[0].weights
         identity = torch.eye(first.shape[-1], dtype=first.dtype, device=first.device)
-        layers = [b.weights.detach().mean(1) + identity for b in blocks[self.start :]]
+        layers = [b.weights.detach().mean(1) + identity for b in blocks[self.first(len(blocks)) :]]
         layers = [a / a.sum(-1, keepdim=True) for a in layers]
         anything = torch.arange(1, seen.logits.shape[1] + 1, dtype=seen.logits.dtype, device=first.device)
         (slope,) = torch.autograd.grad((seen.logits * anything).sum(), blocks[-1].weights)
@@ -212,7 +216,7 @@ class GenericAttribution(LayeredAttention):
     Taken from the rows of the tokens that the classifier reads.
 
     Args:
-        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        start: the first layer used, counted from 0, or from the end if negative; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
         head_reduce: `clamp_then_mean` as in the authors' code, `mean_then_clamp`, or `mean_separately`, InterpretDL's
             $(\mathrm{mean}_h A \odot \mathrm{mean}_h \nabla A)^+$.
 
@@ -230,7 +234,7 @@ class GenericAttribution(LayeredAttention):
         blocks = self.blocks(seen)
         slopes = seen.gradients([b.weights for b in blocks])
         pairs = zip(blocks, slopes, strict=True)
-        layers = [self.one_head(block.weights.detach(), slope) for block, slope in pairs][self.start :]
+        layers = [self.one_head(block.weights.detach(), slope) for block, slope in pairs][self.first(len(blocks)) :]
         return carried(class_rows(slopes[-1])[:, None], layers)[:, 0]
 
     def one_head(self, weights: Float[Tensor, "n h t k"], slope: Float[Tensor, "n h t k"]) -> Float[Tensor, "n t k"]:
@@ -284,7 +288,7 @@ class LeGrad(LayeredAttention):
     tokens of layer $l$; for the last layer that is the network's score.
 
     Args:
-        start: the first layer that counts, from 0.
+        start: the first layer that counts, from 0, or from the end if negative.
 
     Paper: bousselham2024.  Differs: tokens are pooled as the network pools them; the authors' code averages all tokens
     also where a CLIP model reads its class token, and uses the last two layers by default.
@@ -296,7 +300,8 @@ class LeGrad(LayeredAttention):
     def tokens(self, seen: Seen[AttentionTrace]) -> Float[Tensor, "n t"]:
         blocks, trace = self.blocks(seen), cast(HeadTrace, seen.rules)
         total = torch.zeros_like(blocks[0].weights[:, 0, 0])
-        for layer, block in enumerate(blocks[self.start :], self.start):
+        first = self.first(len(blocks))
+        for layer, block in enumerate(blocks[first:], first):
             value = seen.value
             if block is not blocks[-1]:
                 value = scalar(trace.head(layer, seen.logits), seen.target, self.output)

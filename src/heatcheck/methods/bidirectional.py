@@ -28,7 +28,7 @@ class Bidirectional(LayeredAttention):
     Subclasses define the perception of a layer.
 
     Args:
-        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        start: the first layer used, counted from 0, or from the end if negative; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
         steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
     """
 
@@ -104,7 +104,8 @@ class BtHead(Bidirectional):
     $c$ is the token that the classifier reads; several are averaged.
 
     Args:
-        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        start: the first layer used, counted from 0, or from the end if negative; M4 takes 2, 4 and 8 for ViT-S, -B and
+            -L, the authors' BERT -1.
         steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
 
     Paper: chen2023.  Differs: heads are weighted per sample, over real tokens only; all layers are used by default.
@@ -114,9 +115,10 @@ class BtHead(Bidirectional):
     revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
-        weights = [block.weights for block in blocks[self.start :] or blocks[-1:]]
+        first = self.first(len(blocks))
+        weights = [block.weights for block in blocks[first:] or blocks[-1:]]
         slopes = seen.gradients(weights)
-        pairs = list(zip(weights, slopes, strict=True))[: len(blocks) - self.start]
+        pairs = list(zip(weights, slopes, strict=True))[: len(blocks) - first]
         return [by_head(a.detach(), slope, seen.read) for a, slope in pairs], slopes[-1]
 
 
@@ -148,7 +150,8 @@ class BtToken(Bidirectional):
     input before it is normalised, and $c$ the token that the classifier reads; several are averaged.
 
     Args:
-        start: the first layer used, counted from 0; M4 takes 2, 4 and 8 for ViT-S, -B and -L.
+        start: the first layer used, counted from 0, or from the end if negative; M4 takes 2, 4 and 8 for ViT-S, -B and
+            -L, the authors' BERT -4.
         steps: scaled inputs that the reasoning feedback is averaged over, both ends included.
 
     Paper: chen2023.  Differs: all layers are used by default.
@@ -157,7 +160,7 @@ class BtToken(Bidirectional):
 
     def perceived(self, seen: Seen[AttentionTrace], blocks: list[Block]) -> tuple[Layers, Float[Tensor, "n h t k"]]:
         (slope,) = seen.gradients([blocks[-1].weights])
-        return [by_token(block) for block in blocks[self.start :]], slope
+        return [by_token(block) for block in blocks[self.first(len(blocks)) :]], slope
 
 
 def by_token(block: Block) -> Float[Tensor, "n t k"]:

@@ -206,7 +206,7 @@ class SmoothGradCamPlusPlus(Cam):
         sums = [torch.zeros_like(maps, dtype=torch.float64) for _ in range(3)]
         last = [torch.zeros_like(maps) for _ in range(2)]
         size = probe.numerics.backward
-        for rows, part in noisy_copies(probe, batch, self.samples, self.sigma, size, absolute=True):
+        for rows, part in noisy_copies(probe, batch, self.samples, self.sigma, size, scale="one"):
             seen = probe.activations(part, self.layer, self.output)
             for power, total in enumerate(sums, 1):
                 total.index_add_(0, rows, seen[1].double() ** power)

@@ -13,7 +13,7 @@ from heatcheck.core.types import Batch, Inputs, NotApplicable, Streams
 from heatcheck.data.load import load_data
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.methods.integrated_gradients import start_of
-from heatcheck.methods.smoothing import require_deviation, span, standard_normal
+from heatcheck.methods.smoothing import require_deviation, size_of, standard_normal
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -111,7 +111,7 @@ class GradientShap(RandomPoints):
             return leaf
         rngs = [copies.streams.generator(i, "noise") for i in range(len(copies))]
         noise = standard_normal(probe.domain, copies.x, rngs)
-        return leaf + self.sigma * span(probe.domain, copies.x) * noise
+        return leaf + self.sigma * size_of(probe.domain, copies.x) * noise
 
 
 @method(

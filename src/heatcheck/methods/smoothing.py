@@ -17,6 +17,9 @@ from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.probe.probe import Probe
 
+SCALES = ("range", "mean", "one")
+"""What the deviation of noise is a multiple of."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Smoothed(Method):
@@ -28,15 +31,16 @@ class Smoothed(Method):
     Args:
         of: the method that is smoothed.
         samples: noisy copies of each input.
-        sigma: standard deviation of the noise, as a fraction of each input's range.
-        absolute: whether `sigma` is the standard deviation itself, as in Captum.
+        sigma: standard deviation of the noise, in units of `scale`.
+        scale: each input's `range`, from its smallest to its largest value; its absolute `mean`; or `one`, as in Captum.
     """
 
     of: str = "saliency"
     samples: int = 25
     sigma: float = 0.15
-    absolute: bool = False
+    scale: str = "range"
 
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"scale": SCALES}
     outer: ClassVar[tuple[str, ...]] = ("output", "reduction", "post")
     revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
@@ -75,7 +79,7 @@ class Smoothed(Method):
         inner = self.inner
         size = max(probe.numerics.forward, probe.numerics.backward)
         sums: list[Tensor] = []
-        for rows, part in noisy_copies(probe, batch, self.samples, self.sigma, size, absolute=self.absolute):
+        for rows, part in noisy_copies(probe, batch, self.samples, self.sigma, size, scale=self.scale):
             values = inner.attribute(probe, part).detach().double()
             if not sums:
                 sums = [
@@ -103,8 +107,10 @@ class SmoothGrad(Smoothed):
             Euclidean norm (`l2`) of a word embedding's mean gradient, whose sum is zero where a LayerNorm comes next.
         of: the method that is smoothed.
         samples: noisy copies of each input.
-        sigma: standard deviation of the noise, as a fraction of each input's range.
-        absolute: whether `sigma` is the standard deviation itself, as in Captum.
+        sigma: standard deviation of the noise, in units of `scale`.
+        scale: each input's `range`, from its smallest to its largest value; its absolute `mean`; or `one`, as in Captum.
+            `mean` is a slip in M4's code for texts (0.1, 50 samples): the mean of word embeddings is close to zero, and
+            so is the noise. It is here to repeat M4's numbers.
 
     Paper: smilkov2017.
     Cost per sample: `samples` times the inner method's.
@@ -148,7 +154,7 @@ class VarGrad(Smoothed):
 
 
 def noisy_copies(
-    probe: Probe, batch: Batch, samples: int, sigma: float, size: int, *, absolute: bool
+    probe: Probe, batch: Batch, samples: int, sigma: float, size: int, *, scale: str
 ) -> Iterator[tuple[Int[Tensor, " n"], Batch]]:
     """Noisy copies of each sample's leaf, one sample after another, with the rows of the samples they are copies of.
 
@@ -156,13 +162,12 @@ def noisy_copies(
         probe: the model's probe.
         batch: the samples.
         samples: copies of each.
-        sigma: standard deviation of the noise, as a fraction of each sample's range.
+        sigma: standard deviation of the noise, in units of `scale`.
         size: the most copies in one batch.
-        absolute: whether `sigma` is the standard deviation itself.
+        scale: each sample's `range` or absolute `mean`, or `one`.
     """
     leaf = probe.domain.leaf(batch.x).detach()
-    reach = span(probe.domain, batch.x)
-    deviation = sigma * (torch.ones_like(reach) if absolute else reach)
+    deviation = sigma * size_of(probe.domain, batch.x, scale)
     streams = [batch.streams.generator(i, "noise") for i in range(len(batch))]
     for first, rows in enumerate(torch.split(repeat_rows(len(batch), samples, probe.device), size)):
         numbers = [(first * size + k) // samples for k in range(len(rows))]
@@ -180,9 +185,11 @@ def standard_normal(domain: Domain, x: Inputs, rngs: Sequence[torch.Generator]) 
     return domain.leaf_noise(x, draw).to(domain.leaf(x).dtype)
 
 
-def span(domain: Domain, x: Inputs) -> Float[Tensor, "b ..."]:
-    """Each sample's range, from its smallest to its largest value, in a shape that multiplies the leaf."""
-    return domain.leaf_range(x).reshape(-1, *[1] * (domain.leaf(x).ndim - 1))
+def size_of(domain: Domain, x: Inputs, scale: str = "range") -> Float[Tensor, "b ..."]:
+    """Each sample's range or absolute mean, or one, in a shape that multiplies the leaf."""
+    reach = domain.leaf_range(x)
+    size = {"range": lambda: reach, "mean": lambda: domain.leaf_mean(x).abs(), "one": lambda: torch.ones_like(reach)}
+    return size[scale]().reshape(-1, *[1] * (domain.leaf(x).ndim - 1))
 
 
 def require_deviation(id: str, sigma: float) -> None:

@@ -86,7 +86,8 @@ class TransformerAttribution(LayeredAttention):
     from the rows of the tokens that the classifier reads.
 
     Args:
-        start: the first layer used, counted from 0; IDSDS leaves out layer 0.
+        start: the first layer used, counted from 0, or from the end if negative; IDSDS leaves out layer 0, the authors'
+            code for BERT takes 11, its last.
 
     Paper: chefer2021.  Differs: residual sums are weighted per sample; divisions are exact, not shifted by 1e-9.
     Relevance always starts at the logit; `output` is what the gradient is taken of.
@@ -122,7 +123,7 @@ class TransformerAttribution(LayeredAttention):
     def tokens(self, seen: Seen[Any]) -> Float[Tensor, "n t"]:
         slopes = seen.rules.slopes.unbind(1)
         layers = [(s * r).relu().mean(1) for s, r in zip(slopes, self.relevance(seen), strict=True)]
-        return carried(class_rows(slopes[-1])[:, None], layers[self.start :])[:, 0]
+        return carried(class_rows(slopes[-1])[:, None], layers[self.first(len(layers)) :])[:, 0]
 
     def relevance(self, seen: Seen[Any]) -> list[Float[Tensor, "n h t k"]]:
         """Relevance of every layer's attention, starting as 1 at the class."""
