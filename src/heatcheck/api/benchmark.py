@@ -15,6 +15,7 @@ from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.base import Dataset, causes, unreadable
+from heatcheck.data.corpus import Corpus, corpus_of
 from heatcheck.data.load import load_data
 from heatcheck.data.matching import match_labels
 from heatcheck.methods.base import Method
@@ -182,6 +183,7 @@ class Benchmark:
         models = {precise_label(label, self.precision): spec for label, spec in label_models(self.models).items()}
         chosen_by = self.seed if samples else None
         data = self._data(samples, chosen_by)
+        methods = [(label, own.for_corpus(functools.partial(self._corpus, data))) for label, own in methods]
         target = self._target(profile.target)
         demand_labels(data, target)
         written = target.written if isinstance(target, Number) else target
@@ -262,6 +264,12 @@ class Benchmark:
             self._loaded[key] = loaded
         data: Dataset = self._loaded[key]
         return data
+
+    def _corpus(self, data: Dataset) -> Corpus:
+        """All of the data, of which a run may explain some samples only."""
+        all_of_it = data if isinstance(self.data, Iterator) else self._data(None, None)
+        spec = str(self.data) if isinstance(self.data, str | Path) else ""
+        return corpus_of(all_of_it.samples, spec, self.text_column)
 
     def _target(self, usual: str) -> str | int | Number:
         """The class to explain, or the number that is made of the output."""

@@ -61,6 +61,7 @@ PAPERS = {
     "simonyan2014": "Simonyan et al., Deep Inside Convolutional Networks, ICLR 2014 workshop",
     "sixt2020": "Sixt et al., When Explanations Lie: Why Many Modified BP Attributions Fail, ICML 2020",
     "smilkov2017": "Smilkov et al., SmoothGrad: Removing Noise by Adding Noise, 2017",
+    "sparckjones1972": "Spärck Jones, A Statistical Interpretation of Term Specificity and Its Application in Retrieval, 1972",
     "springenberg2015": "Springenberg et al., Striving for Simplicity: The All Convolutional Net, ICLR 2015 workshop",
     "srinivas2019": "Srinivas and Fleuret, Full-Gradient Representation for Neural Network Visualization, NeurIPS 2019",
     "sundararajan2017": "Sundararajan et al., Axiomatic Attribution for Deep Networks, ICML 2017",

@@ -275,6 +275,10 @@ class Domain(ABC):
     def display(self, x: Inputs) -> dict[str, Any]:
         """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and `special`."""
 
+    def words(self, x: Inputs) -> list[list[tuple[int, ...]]]:
+        """The words of each input, in order, each as the ids of its tokens."""
+        raise NotApplicable(f"needs words, and a {self.modality} has none")
+
     def spelled(self, x: Inputs) -> list[tuple[str, ...]]:
         """The names of each input's sites, such as its tokens; empty where positions are enough.
 

@@ -139,6 +139,10 @@ class TextDomain(Domain):
         tokens = self.spell(ids) if self.spell else [str(i) for i in ids]
         return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
 
+    def words(self, x: Inputs) -> list[list[tuple[int, ...]]]:
+        number = torch.where(self.deletable(x), x["word"], -1).tolist()
+        return [words_of(ids, own) for ids, own in zip(x["ids"].tolist(), number, strict=True)]
+
     def spelled(self, x: Inputs) -> list[tuple[str, ...]]:
         every = zip(x["ids"].tolist(), self.seen(x).tolist(), strict=True)
         seen = [[token for token, on in zip(*own, strict=True) if on] for own in every]
@@ -205,3 +209,15 @@ class TextDomain(Domain):
         leaf, seen = self.leaf(x), self.seen(x)
         step = (leaf[:, 1:] - leaf[:, :-1]).square().sum(-1).sqrt() * (seen[:, 1:] & seen[:, :-1])
         return (F.pad(step, (1, 0)) + F.pad(step, (0, 1))) / 2
+
+
+def words_of(ids: Sequence[int], number: Sequence[int]) -> list[tuple[int, ...]]:
+    """The tokens of each word, given the number of each token's word, or -1 where it is none's.
+
+    >>> words_of([101, 7, 8, 9, 102], [-1, 0, 0, 1, -1])
+    [(7, 8), (9,)]
+    """
+    found: dict[int, list[int]] = {}
+    for id, own in zip(ids, number, strict=True):
+        found.setdefault(own, []).append(id)
+    return [tuple(found[own]) for own in sorted(found) if own >= 0]

@@ -14,6 +14,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.identity import canonical
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable, finite_status
+from heatcheck.data.corpus import Corpus
 from heatcheck.domain.base import Domain, Units
 from heatcheck.domain.component import Component, call_with_parameters, declare
 from heatcheck.fills.base import Fill
@@ -53,7 +54,7 @@ def method(
         family: the group it is listed under; see `catalogue.FAMILIES`.
         on: modalities it is defined for.
         uses: what it needs from a model: `gradient`, `layers` (feature maps), `attention`, `relu`, `bcos`, `bagnet`;
-            `()` if outputs are enough.
+            `encoder` (reads texts by itself); `()` if outputs are enough.
         properties: claims that `heatcheck.testing.check_method` verifies: `complete`, `dummy`, `linear`,
             `implementation_invariant`, `symmetric`, `nonnegative`, `target_free`, `gradient_on_linear`.
         control: whether it is a control, which leaderboards show but never rank.
@@ -140,6 +141,10 @@ class Method(Component, ABC):
                 f"{self.id}: output='accuracy' is a step function; explain logit, prob, logprob or margin"
             )
         return replace(super().resolve(domain), reduction=self.reduction_on(domain))
+
+    def for_corpus(self, corpus: Callable[[], Corpus]) -> "Method":
+        """The same method on a run's data, for those that compare a sample with others: all documents of the data."""
+        return self
 
     def reduction_on(self, domain: Domain) -> str:
         """How values become one number per site on a domain, `auto` replaced by what it means there."""

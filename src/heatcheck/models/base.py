@@ -195,6 +195,10 @@ class Model(ABC):
         """What a right map would show, on this model's sites."""
         return sample.reference
 
+    def words(self, sample: Sample) -> set[tuple[int, ...]]:
+        """The words of a text, each as the ids of its tokens; of all of it, also where the model cannot read all."""
+        return set(self.domain.words(self.encode(sample))[0])
+
     def display(self, sample: Sample, x: Inputs) -> dict[str, Any]:
         """The sample as people should see it."""
         return self.domain.display(x)

@@ -1,8 +1,10 @@
 """Text classifiers of transformers: tokens with their words, sentences and places in the text."""
 
 import contextlib
+import copy
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
 from heatcheck.data.references import spans_of
-from heatcheck.domain.text import TextDomain
+from heatcheck.domain.text import TextDomain, words_of
 from heatcheck.models.base import Layer, TorchModel
 from heatcheck.models.text_questions import (
     ENCODER,
@@ -202,6 +204,14 @@ class TextModel(TorchModel):
             word=dense([None if s else w for s, w in zip(special, found.word_ids(), strict=True)]),
             cut=total - len(ids),
         )
+
+    def words(self, sample: Sample) -> set[tuple[int, ...]]:
+        if isinstance(sample.content, Tensor):
+            return super().words(sample)
+        endless = copy.copy(self)
+        endless.longest = sys.maxsize
+        tokens = endless.tokens(sample)
+        return set(words_of(tokens.ids, tokens.word))
 
     def references(self, sample: Sample, x: Inputs) -> Mapping[str, Any]:
         """Spans of characters become masks over the tokens that overlap them.

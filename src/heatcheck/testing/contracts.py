@@ -13,6 +13,7 @@ from heatcheck.metrics.base import Metric
 from heatcheck.testing.method_checks import method_checks
 from heatcheck.testing.metric_checks import metric_checks, metric_skips
 from heatcheck.testing.models import Toy
+from heatcheck.testing.scenes import toy_corpus
 
 
 def check_method(method: Method | str | Callable[..., Any], models: Sequence[Toy] | None = None) -> None:
@@ -36,7 +37,12 @@ def check_metric(metric: Metric | str | Callable[..., Any], models: Sequence[Toy
 
 
 def _built(kind: str, given: Any) -> Any:
-    return catalogue.build(kind, given) if isinstance(given, str) else as_component(kind, given)
+    return staged(catalogue.build(kind, given) if isinstance(given, str) else as_component(kind, given))
+
+
+def staged(component: Any) -> Any:
+    """A component as it is checked: a method that looks at a run's data gets the toys' own."""
+    return component.for_corpus(toy_corpus) if isinstance(component, Method) else component
 
 
 def _run(component: Method | Metric, models: Sequence[Toy] | None) -> None:
@@ -76,7 +82,7 @@ def contract_cases(*components: Method | Metric) -> list[Any]:
             if (reason := skipped_checks(component).get(check.__name__))
             else [],
         )
-        for component in components
+        for component in map(staged, components)
         for check in checks_for(component)
     ]
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heatcheck.core.types import Attribution, Batch, Inputs, Streams, digest_of, digest_of_tensor
+from heatcheck.core.types import Attribution, Batch, Inputs, Sample, Streams, digest_of, digest_of_tensor
+from heatcheck.data.corpus import Corpus, corpus_of
 from heatcheck.metrics.base import Maps
 from heatcheck.models.base import Model
 from heatcheck.probe.numerics import Numerics
@@ -52,6 +53,11 @@ def _references(model: Toy, x: Inputs, target: Tensor) -> tuple[dict[str, Any], 
     return tuple(
         {"mask": mask.reshape(shape), "parts": own.reshape(4, *shape)} for mask, own in zip(inside, parts, strict=True)
     )
+
+
+def toy_corpus() -> Corpus:
+    """A few documents; a toy reads of each what the digest decides."""
+    return corpus_of(tuple(Sample(str(i), digest_of(str(i)), "") for i in range(6)))
 
 
 def toy_maps(model: Toy, batch: Batch, kinds: Sequence[str] = ("oracle", "random", "anti_oracle")) -> Maps:
