@@ -12,6 +12,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.sources import default_source
 from heatcheck.core.types import Inputs, Modality, NotApplicable, Sample
 from heatcheck.data.catalogue import sources
+from heatcheck.data.corpus import no_documents
 from heatcheck.data.load import load_data
 from heatcheck.domain.base import Domain
 from heatcheck.models.base import Model
@@ -40,7 +41,7 @@ def costs(model: Model, sample: Sample) -> dict[str, dict[str, Cost | None]]:
 
 def method_cost(id: str, shape: Shape) -> Cost:
     """What a method asks about one sample."""
-    component = catalogue.build("method", id).resolve(shape.domain)
+    component = catalogue.build("method", id).for_corpus(no_documents).resolve(shape.domain)
     forwards, backwards = passes_of(component.asks(shape), component.passes(shape))
     return {"forwards": forwards, "backwards": backwards}
 

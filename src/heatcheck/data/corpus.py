@@ -37,6 +37,11 @@ def corpus_of(documents: tuple[Sample, ...], spec: str = "", text_column: str | 
     return corpus
 
 
+def no_documents() -> Corpus:
+    """A corpus without documents, to find out whether a method would work if there were some."""
+    return corpus_of(())
+
+
 @lru_cache(maxsize=4)
 def load_corpus(spec: str, text_column: str | int | None = None) -> Corpus:
     """All documents of a data set, by its spec.

@@ -6,6 +6,7 @@ import torch
 
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, NotApplicable, Sample, Streams
+from heatcheck.data.corpus import no_documents
 from heatcheck.methods.base import Method
 from heatcheck.models.base import Model
 from heatcheck.probe.numerics import Numerics
@@ -38,7 +39,8 @@ def applicable(model: Model, x: Inputs) -> dict[str, str | None]:
     """Every method there is, with the reason why it does not apply to the model, or None if it does."""
     found: dict[str, str | None] = {}
     for name in catalogue.entries("method"):
-        (named, skipped) = resolve_components([(name, catalogue.build("method", name))], model)
+        method: Method = catalogue.build("method", name).for_corpus(no_documents)
+        (named, skipped) = resolve_components([(name, method)], model)
         found[name] = reason_against(named[0].component, model, [x]) if named else skipped[name]
     return found
 
