@@ -29,6 +29,8 @@ from heatcheck.testing import (
     skipped_checks,
     toy_batch,
 )
+from heatcheck.testing.contracts import staged
+from heatcheck.testing.zoo import brief
 
 METHOD_VARIANTS = (
     "occlusion(units=segment)",
@@ -85,6 +87,13 @@ def test_method(method, check):
 @pytest.mark.parametrize(("metric", "check"), [*shipped("metric"), *variants("metric", *METRIC_VARIANTS)])
 def test_metric(metric, check):
     check(metric)
+
+
+@pytest.mark.parametrize("id", sorted(catalogue.entries("method")))
+def test_every_method_is_checked_on_whatever_it_is_for(id):
+    method = staged(catalogue.build("method", brief(id)))
+    checked = {model.domain.modality for model, _ in method_checks.scenes(method, None)}
+    assert checked == set(method.facts["on"])
 
 
 # -- the checks themselves: each catches what it is for -----------------------------------------------------------

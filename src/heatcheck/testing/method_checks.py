@@ -41,8 +41,13 @@ def padded_model() -> Toy:
 
 def special_models(method: Method) -> tuple[Toy, ...]:
     """Toys of the networks that a method was made for, such as `uses=("bcos",)`."""
-    made_for: dict[str, Callable[[], Toy]] = {"bcos": toys.bcos, "bagnet": toys.bagnet, "attention": toys.tiny_vit}
-    return tuple(make() for word, make in made_for.items() if word in uses(method))
+    made_for: dict[str, tuple[Callable[[], Toy], ...]] = {
+        "bcos": (toys.bcos,),
+        "bagnet": (toys.bagnet,),
+        "attention": (toys.tiny_vit, padded_model),
+        "relu": (padded_model,),
+    }
+    return tuple(make() for word, every in made_for.items() if word in uses(method) for make in every)
 
 
 def scenes(method: Method, models: Models | None) -> Iterator[tuple[Toy, Batch]]:
