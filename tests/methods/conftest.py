@@ -10,6 +10,8 @@ from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, Streams, digest_of_tensor
 from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import TorchModel
+from heatcheck.models.text import TextModel
+from heatcheck.models.vision_shim import load_transformers
 from heatcheck.testing.models import fill_weights
 from heatcheck.testing.scenes import probe_for
 
@@ -65,6 +67,48 @@ def lab():
     return SimpleNamespace(
         network=network, pictures=pictures, batch=batch, wrap=wrap, explain=explain, raw=raw, slope=slope
     )
+
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "good",
+    "bad",
+    "film",
+    "##s",
+    "the",
+    "was",
+    "it",
+    "is",
+    ".",
+    "!",
+    ",",
+]
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory):
+    """Small classifiers of transformers with a tokenizer of 16 tokens: `text_model("Roberta")`."""
+    transformers = load_transformers()
+    vocabulary = tmp_path_factory.mktemp("tokenizer") / "vocab.txt"
+    vocabulary.write_text("\n".join(WORDS))
+    sizes = {
+        "vocab_size": len(WORDS), "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 12, "max_position_embeddings": 40, "pad_token_id": 0,
+    }  # fmt: skip
+    their_names = {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12}
+
+    def make(kind, longest=32):
+        tokenizer = transformers.BertTokenizerFast(str(vocabulary), do_lower_case=True, model_max_length=longest)
+        config = getattr(transformers, f"{kind}Config")(**sizes, **(their_names if kind == "DistilBert" else {}))
+        network = getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
+        fill_weights(network, 1, torch.float64)
+        return TextModel(network, tokenizer, kind)
+
+    return make
 
 
 class SlowVit:

@@ -14,8 +14,6 @@ from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.data.corpus import corpus_of, find_corpus, load_corpus
 from heatcheck.data.load import load_data
 from heatcheck.methods.idf import Counts
-from heatcheck.models.text import TextModel
-from heatcheck.models.vision_shim import load_transformers
 
 MUTANTS = (
     ("methods/idf.py", "(1 + self.documents)", "self.documents", "test_scikit_learn_gives_the_same"),
@@ -30,24 +28,9 @@ MUTANTS = (
 DOCUMENTS = ["good good films", "bad film", "the film was good", "it is bad"]
 
 
-def tiny(folder):
-    transformers = load_transformers()
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s", "the", "was", "it", "is"]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=True, model_max_length=8)
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        max_position_embeddings=16,
-    )  # fmt: skip
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = transformers.BertForSequenceClassification(config).eval()
-    return TextModel(network, tokenizer, "tiny")
-
-
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny(tmp_path_factory.mktemp("tiny"))
+def model(text_model):
+    return text_model("Bert", longest=8)
 
 
 @pytest.fixture(scope="module")

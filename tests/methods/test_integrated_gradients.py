@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import IntegratedGradients as Captum
+from captum.attr import LayerIntegratedGradients
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
+from heatcheck.core.types import Sample, digest_of
 from heatcheck.methods.integrated_gradients import QUADRATURES, nodes
 from heatcheck.testing.models import bias_free_relu, one_head_attention
 from heatcheck.testing.scenes import probe_for, toy_batch
@@ -215,3 +218,28 @@ def test_memory_does_not_grow_with_the_steps(lab):
 def test_mistakes_are_named(spec, match):
     with pytest.raises(SpecError, match=match):
         catalogue.build("method", spec)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "DistilBert", "Roberta"])
+def test_captum_at_the_word_embeddings_gives_the_same(text_model, kind):
+    """Their baseline is made of token ids, so the embedding of padding is set to zero here."""
+    model = text_model(kind)
+    network = model.module()
+    words = network.get_input_embeddings()
+    with torch.no_grad():
+        words.weight[model.domain.pad] = 0
+    samples = [Sample(t, digest_of(t), t) for t in ("The film was good, good films!", "It is bad.")]
+    got = [hc.explain(model, s.content, method="integrated_gradients(steps=20)", target=1).values for s in samples]
+
+    def logit(ids, attention):
+        return network(input_ids=ids, attention_mask=attention).logits
+
+    for sample, mine in zip(samples, got, strict=True):
+        x = model.encode(sample)
+        baseline = torch.where(x["special"], x["ids"], model.domain.pad)
+        theirs = LayerIntegratedGradients(logit, words).attribute(
+            x["ids"], baseline, target=1, additional_forward_args=(x["attention"],), n_steps=20
+        )
+        want = theirs.sum(-1).detach().double()
+        assert want.abs().max() > 1e-3
+        torch.testing.assert_close(mine.double(), want, rtol=1e-5, atol=1e-5 * float(want.abs().max()))
