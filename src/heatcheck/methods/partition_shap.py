@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heatcheck.core.devices import CPU
+from heatcheck.core.devices import CPU, moved
 from heatcheck.domain.base import Units
 from heatcheck.methods.base import method, stacked
 from heatcheck.methods.coalitions import CoalitionMethod, Game
@@ -53,9 +53,9 @@ class PartitionShap(CoalitionMethod):
     revised: ClassVar[Mapping[str, int]] = {"text": 2}
 
     def shares(self, game: Game, whole: Float[Tensor, " b"], nothing: Float[Tensor, " b"]) -> Float[Tensor, "b u"]:
-        domain, counts = game.probe.domain, game.units.counts
-        here, x = game.units.to(CPU), game.batch.x.to(CPU)
-        shape, groups = domain.shape(x), domain.groups(here, x)
+        domain, x, counts = game.probe.domain, game.batch.x, game.units.counts
+        shape, groups = domain.shape(x), moved(CPU, *domain.groups(game.units, x))
+        here = game.units.to(CPU)
         trees = [
             tree(here.take(torch.tensor([i])), shape, self.samples, [own[i, :n] for own in groups])
             for i, n in enumerate(counts)
