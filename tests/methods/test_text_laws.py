@@ -15,7 +15,10 @@ from heatcheck.testing.zoo import brief
 MUTANTS = (
     ("methods/occlusion.py", "outputs[:, -1:] - outputs[:, :-1]", "outputs[:, :-1] - outputs[:, -1:]",
      "test_on_a_bag_of_embeddings_every_token_gets_what_it_is_worth"),
-    ("methods/base.py", "values / units.area.clamp_min(1)", "values", "test_a_word_scores_the_sum_of_its_tokens"),
+    ("methods/base.py", "values / units.area.clamp_min(1)", "values",
+     "test_every_fill_and_every_unit_has_its_closed_form"),
+    ("domain/base.py", "out.scatter_add_(1, self.slot, site_map)", "out.scatter_(1, self.slot, site_map)",
+     "test_a_word_scores_the_sum_of_its_tokens"),
     ("methods/lime.py", "kept.double().mean(1).sqrt()", "kept.double().mean(1)", "test_lime_falls_short_by_its_penalty"),
     ("domain/text.py", "share * here + (1 - share) * gone", "here + (1 - share) * gone",
      "test_on_a_bag_of_embeddings_every_token_gets_what_it_is_worth"),

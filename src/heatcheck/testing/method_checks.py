@@ -45,7 +45,6 @@ def special_models(method: Method) -> tuple[Toy, ...]:
         "bcos": (toys.bcos,),
         "bagnet": (toys.bagnet,),
         "attention": (toys.tiny_vit, padded_model),
-        "relu": (padded_model,),
     }
     return tuple(make() for word, every in made_for.items() if word in uses(method) for make in every)
 
