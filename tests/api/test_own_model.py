@@ -232,7 +232,7 @@ class TestPreprocessing:
     def test_a_loaded_model_and_a_text_classifier_take_none(self, net, bert_folder):
         with pytest.raises(HeatcheckError, match=r"pass preprocess= to hc\.load_model"):
             hc.explain(load_model(net), X, method="saliency", preprocess="imagenet")
-        with pytest.raises(HeatcheckError, match="preprocess= is for pictures"):
+        with pytest.raises(HeatcheckError, match=r"reads texts: this preprocess= is for pictures; write tokens="):
             hc.explain(f"hf:{bert_folder}", "the film", method="saliency", preprocess="imagenet")
 
 

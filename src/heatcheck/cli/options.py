@@ -23,7 +23,9 @@ Plugins = Annotated[
 Preprocess = Annotated[
     str | None,
     typer.Option(
-        "--preprocess", help="Of pictures: imagenet, clip, inception or mean=…,std=…,size=…", show_default=False
+        "--preprocess",
+        help="Of pictures: imagenet, clip, inception or mean=…,std=…,size=…; of texts: tokens=…",
+        show_default=False,
     ),
 ]
 Output = Annotated[

@@ -347,3 +347,7 @@ class Domain(ABC):
     def cut_to_sites(self, values: Float[Tensor, "b ..."], x: Inputs) -> Float[Tensor, "b ..."]:
         """Maps that were padded to the longest input of a list, cut to the sites that these inputs have."""
         return values
+
+    def padded_as(self, values: Float[Tensor, "b ..."], x: Inputs) -> Float[Tensor, "b ..."]:
+        """Maps of the same samples that were computed with more padding, or less, padded as these inputs are."""
+        return values

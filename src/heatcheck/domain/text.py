@@ -201,6 +201,9 @@ class TextDomain(Domain):
     def cut_to_sites(self, values: Float[Tensor, "b t"], x: Inputs) -> Float[Tensor, "b s"]:
         return values[:, : x["ids"].shape[1]]
 
+    def padded_as(self, values: Float[Tensor, "b t"], x: Inputs) -> Float[Tensor, "b s"]:
+        return F.pad(values, (0, x["ids"].shape[1] - values.shape[1]))
+
     def as_map(self, sites: Float[Tensor, "b s"], x: Inputs) -> Float[Tensor, "b s"]:
         return sites
 

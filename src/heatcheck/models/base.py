@@ -3,7 +3,7 @@
 import copy
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -22,6 +22,7 @@ from heatcheck.models.devices import FP32, arithmetic
 from heatcheck.models.fingerprints import architecture, function_facts, weights_digest
 from heatcheck.models.layers import Layer as Layer
 from heatcheck.models.layers import find_layers
+from heatcheck.models.lengths import Rounding
 from heatcheck.models.networks import Released, hooks_on, in_order_of_use, private_copy, redraw
 from heatcheck.models.outputs import Number, Readout, as_number
 
@@ -58,6 +59,8 @@ class Model(ABC):
     differentiable: bool = True
     preprocessing: Any = None
     """What `encode` does, as plain data; None where only tensors that are ready for the model can be read."""
+    rounding: Rounding | None = None
+    """How `encode` rounds up the sizes of inputs, where they differ; see `round_by`."""
 
     def __init__(self, name: str, domain: Domain, classes: tuple[str, ...] | None = None) -> None:
         self.name = name
@@ -97,6 +100,18 @@ class Model(ABC):
     @abstractmethod
     def encode(self, sample: Sample) -> Inputs:
         """A sample as this model's input, with a batch axis of one."""
+
+    def round_by(self, known: Sequence[int] | None) -> None:
+        """Round the sizes of inputs up as a run was begun with; None for as this release does. Scores agree within rounding."""
+        self.rounding = Rounding(*known) if known else type(self).rounding
+
+    def size(self, sample: Sample) -> int:
+        """How large an input a sample becomes, where that differs between samples and can be told cheaply; else 0."""
+        return 0
+
+    def unread(self, samples: Iterable[Sample]) -> str:
+        """What of the samples lies beyond what the model reads, in a sentence; empty where it reads all of them."""
+        return ""
 
     @cached_property
     @abstractmethod

@@ -175,12 +175,13 @@ def _modality(name: str, request: Request) -> Modality:
 def text_classifier(name: str, request: Request) -> Model:
     """A sequence classifier with its tokenizer, its attention computed eagerly, so that its weights can be read."""
     if request.preprocess is not None:
-        raise HeatcheckError(f"hf:{name} reads texts: preprocess= is for pictures")
+        raise HeatcheckError(f"hf:{name} reads texts: this preprocess= is for pictures; write tokens=N to cut texts")
     transformers = load_transformers(f"model {request.name}")
     with _hub(name):
         network, fresh = _pretrained(_auto(transformers, Modality.TEXT), name, headless=request.headless)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_options(name))
-    model = TextModel(network, tokenizer, request.name, classes=request.classes or class_names(network.config))
+    classes = request.classes or class_names(network.config)
+    model = TextModel(network, tokenizer, request.name, classes=classes, tokens=request.tokens)
     model.check()
     model.fresh_head = fresh
     return model

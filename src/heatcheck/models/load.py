@@ -15,6 +15,7 @@ from heatcheck.models.catalogue import IN_FILE, models, source_id
 from heatcheck.models.devices import check_precision, choose_device, own_device
 from heatcheck.models.file_names import full_spec, is_weights_file, recognised
 from heatcheck.models.objects import model_of, object_name
+from heatcheck.models.preprocess import Cut, Preprocess
 from heatcheck.models.request import Request, Trainer
 from heatcheck.models.transforms import as_preprocess
 
@@ -48,7 +49,8 @@ def load_model(
             from a batch of inputs to class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
         preprocess: what is done to a picture before the model sees it, as a `Preprocess`, a text such as `imagenet`, or
-            in any other form that `heatcheck.models.transforms.as_preprocess` reads; by default what the model says.
+            in any other form that `heatcheck.models.transforms.as_preprocess` reads; by default what the model says. For
+            texts `tokens=N`: how many tokens the model sees, where it could read more.
         guess: where a module does not say it, take what its origin makes likely, and note that.
         output: the key, attribute or position of the class scores, where the model returns more than one tensor;
             nested ones joined by dots.
@@ -77,9 +79,11 @@ def load_model(
         return placed(_read_as(spec, output, target), device, precision)
     if modality is not None and modality not in list(Modality):
         raise HeatcheckError(f"modality={modality!r} is neither image nor text")
+    known = as_preprocess(preprocess)
     request = Request(
         name=name or _label(spec),
-        preprocess=as_preprocess(preprocess),
+        preprocess=known if isinstance(known, Preprocess) else None,
+        tokens=known.tokens if isinstance(known, Cut) else None,
         guess=guess,
         classes=None if classes is None else tuple(classes),
         checkpoint=checkpoint,
@@ -90,8 +94,11 @@ def load_model(
     )
     with torch.random.fork_rng(devices=[]):  # building a network draws weights, even those that are replaced
         model = _by_spec(spec, request) if isinstance(spec, str) else model_of(spec, request)
-    if preprocess is not None and model.domain.modality != Modality.IMAGE:
-        raise HeatcheckError(f"{model.name} reads {model.domain.modality}s: preprocess= is for pictures")
+    for asked, reads, other in ((Preprocess, Modality.IMAGE, "pictures"), (Cut, Modality.TEXT, "texts")):
+        if isinstance(known, asked) and model.domain.modality != reads:
+            raise HeatcheckError(
+                f"{model.name} reads {model.domain.modality}s: preprocess={preprocess!r} is for {other}"
+            )
     return placed(_read_as(model, output, target), device, precision)
 
 

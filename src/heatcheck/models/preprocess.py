@@ -1,4 +1,4 @@
-"""Preprocessing: pictures are scaled, cropped and normalised."""
+"""Preprocessing: pictures are scaled, cropped and normalised; texts are cut."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +30,28 @@ _FILTERS = {
     "box": Image.Resampling.BOX,
     "hamming": Image.Resampling.HAMMING,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How much of a text a model sees.
+
+    Args:
+        tokens: how many of its first tokens, special ones included; a model that reads fewer sees fewer.
+    """
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        if type(self.tokens) is not int or self.tokens < 1:
+            raise HeatcheckError(f"tokens={self.tokens!r} must be a whole number, 1 or more")
+
+    def __str__(self) -> str:
+        return f"at most {self.tokens} tokens"
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Preprocessing as a user writes it: `imagenet`, `clip,size=336`, `mean=0.5 0.5 0.5,std=0.5 0.5 0.5,size=96`."""
+"""Preprocessing as a user writes it: `imagenet`, `clip,size=336`, `mean=0.5 0.5 0.5,std=0.5 0.5 0.5,size=96`, `tokens=256`."""
 
 import re
 from collections.abc import Mapping
@@ -27,14 +27,16 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 """The usual ways to prepare a picture, by name: torchvision's, OpenAI's and Google's."""
-FORM = "imagenet, clip, inception, or mean=…,std=…,size=… with one number per channel"
-_KEYS = ("mean", "std", "size", "resize", "fit", "interpolation")
-_NUMBERS = {"mean": float, "std": float, "size": int, "resize": int}
+FORM = "imagenet, clip, inception, or mean=…,std=…,size=… with one number per channel; for texts tokens=…"
+_KEYS = ("mean", "std", "size", "resize", "fit", "interpolation", "tokens")
+_NUMBERS = {"mean": float, "std": float, "size": int, "resize": int, "tokens": int}
 _PART = re.compile(r"\s*(\w+)\s*=\s*([^=]*?)\s*(?:,\s*(?=\w+\s*=)|$)")
 
 
 def parse_preprocess(text: str) -> dict[str, Any]:
     """The arguments of a `Preprocess` that a text describes: a name, single settings, or a name and changes to it.
+
+    For texts, there is `tokens` alone, the argument of a `Cut`.
 
     >>> parse_preprocess("mean=0.5 0.5 0.5, std=0.2,0.2,0.2, size=96")
     {'mean': (0.5, 0.5, 0.5), 'std': (0.2, 0.2, 0.2), 'size': 96}
@@ -52,6 +54,12 @@ def parse_preprocess(text: str) -> dict[str, Any]:
         before = settings["size"]
         settings["resize"] = round(settings["resize"] * _shorter(changes["size"]) / before)
     settings.update(changes)
+    if "tokens" in settings:
+        if len(settings) > 1:
+            raise SpecError(f"preprocess={text!r}: tokens= is for texts, and everything else for pictures")
+        if not isinstance(settings["tokens"], int) or settings["tokens"] < 1:
+            raise SpecError(f"preprocess={text!r}: tokens= is one whole number, such as 256")
+        return settings
     if not {"mean", "std"} <= settings.keys():
         raise SpecError(f"preprocess={text!r} lacks mean= or std=; write {FORM}")
     return settings

@@ -18,6 +18,7 @@ class Request:
     Args:
         name: what tables call it.
         preprocess: what is done to a picture before the model sees it.
+        tokens: how many tokens of a text it sees.
         guess: whether a likely preprocessing may stand in where a module does not state its own.
         classes: class names.
         checkpoint: a local file with its weights.
@@ -29,6 +30,7 @@ class Request:
 
     name: str
     preprocess: Preprocess | None = None
+    tokens: int | None = None
     guess: bool = False
     classes: tuple[str, ...] | None = None
     checkpoint: PathLike | None = None

@@ -5,9 +5,9 @@ import copy
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +17,7 @@ from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, 
 from heatcheck.data.references import spans_of
 from heatcheck.domain.text import TextDomain, words_of
 from heatcheck.models.base import Layer, TorchModel
+from heatcheck.models.lengths import Rounding
 from heatcheck.models.text_questions import (
     ENCODER,
     alike,
@@ -27,7 +28,6 @@ from heatcheck.models.text_questions import (
     word_embedding,
 )
 
-SHORTEST = 16
 _UNLIMITED = 512
 """Tokens read by a model that states no limit."""
 _SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)")
@@ -53,6 +53,26 @@ class Tokens:
     cut: int = 0
 
 
+class Extent(NamedTuple):
+    """How much of a text a model reads.
+
+    Args:
+        tokens: how many tokens, special ones included.
+        cut: how many are cut off.
+        first: the place in the text where the first of them begins.
+        last: the place behind the last of them.
+    """
+
+    tokens: int
+    cut: int = 0
+    first: int = 0
+    last: int = 0
+
+    def shows(self, span: tuple[int, int]) -> bool:
+        """Whether a part of a span of characters is read, as far as the text's ends decide it."""
+        return not self.cut or (span[0] < self.last and self.first < span[1])
+
+
 class TextModel(TorchModel):
     """A transformers sequence classifier with its tokenizer.
 
@@ -61,12 +81,20 @@ class TextModel(TorchModel):
         tokenizer: a fast tokenizer, which knows where each token stands.
         name: what tables call it.
         classes: class names.
+        tokens: how many tokens of a text are read, special ones included; None for as many as the network can.
     """
 
     domain: TextDomain
+    rounding = Rounding()
 
     def __init__(
-        self, network: nn.Module, tokenizer: Any, name: str, *, classes: tuple[str, ...] | None = None
+        self,
+        network: nn.Module,
+        tokenizer: Any,
+        name: str,
+        *,
+        classes: tuple[str, ...] | None = None,
+        tokens: int | None = None,
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise HeatcheckError(
@@ -82,8 +110,11 @@ class TextModel(TorchModel):
         super().__init__(network, name, domain, classes=classes)
         self.tokenizer = tokenizer
         self._own_embedding()
-        self.longest = self._limit()
-        self.preprocessing = {"tokenizer": tokenizer_digest(tokenizer), "longest": self.longest, "shortest": SHORTEST}
+        self._extents: dict[str, Extent] = {}
+        self.longest = self._limit() if tokens is None else min(tokens, self._limit())
+        if self.longest <= (marks := tokenizer.num_special_tokens_to_add()):
+            raise HeatcheckError(f"tokens={tokens}: {name} adds {marks} special tokens to each text; ask for more")
+        self.preprocessing = {"tokenizer": tokenizer_digest(tokenizer), "longest": self.longest}
         if self._positions_were_moved():
             self.preprocessing["positions"] = "kept"
 
@@ -135,7 +166,7 @@ class TextModel(TorchModel):
             return False
 
     def encode(self, sample: Sample, at_least: int = 0) -> Inputs:
-        """Tokens padded to a length that the sample alone decides: 16, 32, 64 … up to the model's limit.
+        """Tokens padded to a length that the sample and the rounding decide, never above the model's limit.
 
         Args:
             sample: the text.
@@ -144,7 +175,7 @@ class TextModel(TorchModel):
         if isinstance(sample.content, Tensor):
             return self._ready(sample)
         tokens = self.tokens(sample)
-        length = max(at_least, padded_length(len(tokens.ids), self.longest))
+        length = max(at_least, self.padded(len(tokens.ids)))
         spare = length - len(tokens.ids)
         sentence = sentences(sample.content, tokens.offsets, tokens.special)
         filler = self.tokenizer.pad_token_id
@@ -156,6 +187,47 @@ class TextModel(TorchModel):
         }
         special = torch.tensor([[*tokens.special, *[True] * spare]])
         return Inputs({**{k: torch.tensor([v]) for k, v in rows.items()}, "special": special})
+
+    def padded(self, n: int) -> int:
+        """The length that a text of `n` tokens is padded to."""
+        return min(self.rounding.up(n), self.longest) if self.rounding else n
+
+    def size(self, sample: Sample) -> int:
+        if isinstance(sample.content, Tensor):
+            return sample.content.numel()
+        try:
+            return self.padded(self.extent(sample).tokens)
+        except Exception:  # its status tells why it cannot be read
+            return 0
+
+    def extent(self, sample: Sample) -> Extent:
+        """How much of a text is read; found out once."""
+        if sample.digest not in self._extents:
+            tokens = self.tokens(sample)
+            read = [place for place, odd in zip(tokens.offsets, tokens.special, strict=True) if not odd]
+            first, last = min(start for start, _ in read), max(end for _, end in read)
+            self._extents[sample.digest] = Extent(len(tokens.ids), tokens.cut, first, last)
+        return self._extents[sample.digest]
+
+    def unread(self, samples: Iterable[Sample]) -> str:
+        found: list[tuple[Extent, Any]] = []
+        for sample in samples:
+            with contextlib.suppress(Exception):  # its status tells why it cannot be read
+                found.append((self.extent(sample), sample.reference.get("spans")))
+        long = sum(extent.cut > 0 for extent, _ in found)
+        if not long:
+            return ""
+        lost = sum(extent.cut for extent, _ in found)
+        share = lost / sum(extent.tokens + extent.cut for extent, _ in found)
+        marked = [(extent, span) for extent, spans in found if spans is not None for span in spans_of(spans)]
+        gone = sum(not extent.shows(span) for extent, span in marked)
+        told = f"{share:.0%} of all tokens" if share >= 0.01 else f"{lost} token{'' if lost == 1 else 's'}"
+        if marked:
+            told += f" and {gone} of {len(marked)} rationale spans ({gone / len(marked):.0%})"
+        return (
+            f"{self.name} reads {self.longest} tokens, and {long} of {len(found)} texts are longer: what lies beyond is cut "
+            f"off, {told}; maps and metrics are about what is left"
+        )
 
     def _ready(self, sample: Sample) -> Inputs:
         """Token ids as they are: every token is a word, and all of them are one sentence."""
@@ -277,14 +349,6 @@ class TextModel(TorchModel):
                 f"{self.name} moves the tokens behind a hidden one to other places, so that what a deletion costs cannot "
                 f"be told from what the move costs; {ENCODER}"
             )
-
-
-def padded_length(n: int, longest: int) -> int:
-    """The smallest of 16, 32, 64 … that holds `n` tokens, never above the model's limit."""
-    length = SHORTEST
-    while length < n:
-        length *= 2
-    return min(length, longest)
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from heatcheck.core.types import HeatcheckError
-from heatcheck.models.preprocess import CROP, Preprocess
+from heatcheck.models.preprocess import CROP, Cut, Preprocess
 from heatcheck.models.presets import FORM, PRESETS, parse_preprocess
 from heatcheck.models.vision_shim import load_transformers
 
@@ -18,21 +18,21 @@ _MORE = ("do_pad", "rescale_offset", "do_flip_channel_order", "do_thumbnail", "d
 """What some image processors of transformers do beside scaling, cropping and normalising."""
 
 
-def as_preprocess(value: Any) -> Preprocess | None:
+def as_preprocess(value: Any) -> Preprocess | Cut | None:
     """Preprocessing in any of the forms in which users have it.
 
     Args:
-        value: a `Preprocess`; a text such as `imagenet` or `mean=…,std=…,size=…`; timm's `pretrained_cfg` or data
+        value: a `Preprocess` or a `Cut`; a text such as `imagenet`, `mean=…,std=…,size=…` or `tokens=…`; timm's `pretrained_cfg` or data
             config; torchvision's weights, their `transforms()` or a `Compose` of the usual steps; an image processor
             of transformers; the arguments of a `Preprocess` as a mapping; or None.
 
     Raises:
         HeatcheckError: it is none of these, or does more than scale, crop and normalise.
     """
-    if value is None or isinstance(value, Preprocess):
+    if value is None or isinstance(value, Preprocess | Cut):
         return value
     if isinstance(value, str):
-        return Preprocess(**parse_preprocess(value))
+        return _from_settings(parse_preprocess(value))
     if isinstance(value, Mapping):
         return from_timm(value) if "input_size" in value else _from_settings(value)
     if hasattr(value, "input_size") and hasattr(value, "mean"):
@@ -51,9 +51,9 @@ def as_preprocess(value: Any) -> Preprocess | None:
     )
 
 
-def _from_settings(settings: Mapping[str, Any]) -> Preprocess:
+def _from_settings(settings: Mapping[str, Any]) -> Preprocess | Cut:
     try:
-        return Preprocess(**settings)
+        return Cut(**settings) if "tokens" in settings else Preprocess(**settings)
     except TypeError as problem:
         raise HeatcheckError(f"preprocess={dict(settings)!r}: {problem}; see hc.Preprocess") from problem
 

@@ -11,6 +11,7 @@ import torch
 from heatcheck.core.types import HeatcheckError, Inputs
 from heatcheck.models.base import Model
 from heatcheck.models.devices import own_device
+from heatcheck.models.lengths import Rounding
 from heatcheck.probe.answers import scalar
 
 SIZES = (1, 4, 8, 16)
@@ -20,12 +21,16 @@ GPU_SIZES = (*SIZES, 32, 64, 128, 256, 512)
 ROOM = 0.7
 """The share of a GPU's memory that calls may fill: what methods keep beside a call, and others on the GPU, need the rest."""
 
+LATER = {"compiled": False, "rounding": None}
+"""What older records lack, and what it was for them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
     """Micro-batch per direction, threads, and machine. Equal numerics give bit-equal results.
 
-    `compiled` is for forward passes that nothing looks into; all others are computed as the network is written.
+    `compiled` is for forward passes that nothing looks into; all others are computed as the network is written. `rounding`
+    is how the sizes of inputs are rounded up, None where they all have one.
     """
 
     forward: int = 16
@@ -33,13 +38,19 @@ class Numerics:
     threads: int = 1
     channels_last: bool = False
     compiled: bool = False
+    rounding: Rounding | None = None
     device: str = "cpu"
     torch: str = ""
     capability: str = ""
 
+    def __post_init__(self) -> None:
+        if self.rounding is not None:
+            object.__setattr__(self, "rounding", Rounding(*self.rounding))
+
     def record(self) -> dict[str, Any]:
-        """As plain data; `compiled` only where it is so, as in folders from before there was such a thing."""
-        return {name: value for name, value in asdict(self).items() if name != "compiled" or value}
+        """As plain data; `compiled` and `rounding` only where they are so, as in folders from before there were such things."""
+        found = {name: value for name, value in asdict(self).items() if name not in LATER or value}
+        return {**found, **({"rounding": list(self.rounding)} if self.rounding else {})}
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
@@ -120,6 +131,7 @@ def measure(
         backward=best_backward,
         threads=threads,
         channels_last=bool(getattr(model, "channels_last", False)),
+        rounding=model.rounding,
         **machine(device),
     )
 

@@ -104,5 +104,6 @@ def for_tensors(model: Model, samples: int) -> Numerics:
         backward=min(8, samples),
         threads=torch.get_num_threads(),
         channels_last=bool(getattr(model, "channels_last", False)),
+        rounding=model.rounding,
         device=str(model.device),
     )

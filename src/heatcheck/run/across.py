@@ -67,10 +67,10 @@ class Reader:
 
     def column(self, method: str) -> MapColumn:
         """The map: stored, or explained again, from stored answers, where maps are not kept."""
-        model, seed, _ = self.key(method)
-        stored = stored_map(self.store, model, seed, self.methods[method], [self.record])
-        memo = self.store.answers(model, [self.sample.digest]) if stored is None else {}
-        probe = Probe(self.part.grid.model, self.part.grid.numerics, memo=memo, spent=self.spent)
+        grid = self.part.grid
+        stored = stored_map(self.store, grid, self.methods[method], self.record, self.batch.x)
+        memo = self.store.answers(grid.model.identity, [self.sample.digest]) if stored is None else {}
+        probe = Probe(grid.model, grid.numerics, memo=memo, spent=self.spent)
         return explain(self.methods[method], probe, self.batch, stored)[0]
 
 

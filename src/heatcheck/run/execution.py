@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+import itertools
 import math
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -165,12 +166,20 @@ def missing(part: Part, data: Sequence[Sample], store: Store) -> list[Sample]:
     return lacking(store, data, part.grid)
 
 
-def chunks_of(lacks: list[Sample], workers: int) -> Iterator[list[Sample]]:
-    """Samples at most eight at a time; as many chunks for each worker."""
+def chunks_of(
+    lacks: Sequence[Sample], workers: int, size: Callable[[Sample], int] = lambda sample: 0
+) -> Iterator[list[Sample]]:
+    """Samples at most eight at a time, those of one size together; as many chunks for each worker.
+
+    Chunks come in the order of their first samples: a run that ends early has not seen the short texts alone.
+    """
     chunks = -(-len(lacks) // CHUNK)
     chunks = min(len(lacks), -(-chunks // workers) * workers)
-    for i in range(chunks):
-        yield lacks[len(lacks) * i // chunks : len(lacks) * (i + 1) // chunks]
+    sizes = [size(sample) for sample in lacks]
+    order = sorted(range(len(lacks)), key=sizes.__getitem__)
+    bounds = [len(lacks) * i // chunks for i in range(chunks + 1)] if chunks else []
+    for part in sorted(sorted(order[start:end]) for start, end in itertools.pairwise(bounds)):
+        yield [lacks[i] for i in part]
 
 
 def predicted(part: Part, samples: Sequence[Sample], known: Known, *, blank: bool = False) -> int:
@@ -251,7 +260,9 @@ class Runner:
         known: Known = {}
         blank = self.runtime.timeout is not None
         passes = sum(
-            predicted(part, chunk, known, blank=blank) for part, some in lacking for chunk in chunks_of(some, 1)
+            predicted(part, chunk, known, blank=blank)
+            for part, some in lacking
+            for chunk in chunks_of(some, 1, part.grid.model.size)
         )
         failed = {
             (part.label, SampleRef(sample.name, sample.digest, sample.label)): cells
@@ -271,7 +282,7 @@ class Runner:
                 works = [
                     part.work(samples, self.store, self.setup.sources, self.runtime.timeout)
                     for part, some in lacking
-                    for samples in chunks_of(some, executor.workers)
+                    for samples in chunks_of(some, executor.workers, part.grid.model.size)
                 ]
                 executor.workers = min(executor.workers, len(works))
                 self.collect(executor, works, shown, self.sharing(parts, failed, known, shown))

@@ -57,7 +57,7 @@ def model_record(part: Part) -> dict[str, Any]:
         "identity": grid.model.identity,
         "modality": str(grid.model.domain.modality),
         "preprocessing": grid.model.preprocessing,
-        "notes": list(grid.model.notes),
+        "notes": part.remarks,
         "classes": list(grid.model.classes) if grid.model.classes else None,
         "methods": [m.record() for m in grid.methods],
         "metrics": [m.record() for m in (*grid.metrics, *part.across)],

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save
 from heatcheck.core.files import make_folder, read_patiently, write_atomically
 from heatcheck.core.types import OK, HeatcheckError
 from heatcheck.probe.calls import Spent
+from heatcheck.probe.numerics import LATER
 from heatcheck.run import history
 from heatcheck.run.packing import Mismatch, map_row, read_chunk, score_row
 from heatcheck.run.reader import RunReader
@@ -204,10 +205,12 @@ class Merger:
 
     def note_numerics(self, source: Store, model: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
         """Say that a run called a model otherwise than an earlier one."""
-        mine, theirs = ({"compiled": False, **numerics} for numerics in (mine, theirs))
+        mine, theirs = ({**LATER, **numerics} for numerics in (mine, theirs))
         differing = [name for name in mine if mine[name] != theirs.get(name)]
         told = ", ".join(f"{name} {theirs.get(name)} instead of {mine[name]}" for name in differing)
-        remedy = "--numerics makes them equal" if "compiled" in differing else "--numerics or --batch make them equal"
+        remedy = (
+            "--numerics makes them equal" if LATER.keys() & set(differing) else "--numerics or --batch make them equal"
+        )
         self.found.notes.append(
             f"{source.folder.name} was computed with other numerics for {self.labels.get(model, model[:8])} ({told}): its "
             f"scores agree with the others within rounding, not bit by bit; {remedy}"

@@ -38,6 +38,7 @@ class NumericsEntry(_Entry):
     threads: int = Field(ge=1, le=1 << 16)
     channels_last: bool
     compiled: bool = False
+    rounding: list[Annotated[int, Field(ge=1, le=1 << 20)]] | None = Field(default=None, min_length=3, max_length=3)
     device: str
     torch: str
     capability: str

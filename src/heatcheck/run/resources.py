@@ -131,6 +131,7 @@ class Resources:
             raise HeatcheckError(f"model {work.model!r} has changed since the run began")
         if isinstance(loaded, TorchModel):
             loaded.lay_out(channels_last=work.numerics.channels_last)
+        loaded.round_by(work.numerics.rounding)
         self.models[work.model] = model = loaded.on(own_device(work.numerics.device))
         if work.numerics.compiled:
             model.compile()

@@ -48,7 +48,7 @@ def answered(
         samples=tuple(SampleRef(s.name, s.digest, s.label) for s in first),
         methods=(),
         metrics=(),
-        numerics=Numerics(),
+        numerics=Numerics(rounding=model.rounding),
         out=str(store.folder),
         sources=sources,
         timeout=timeout,

@@ -85,6 +85,7 @@ class Part:
         notes: what was decided about how it is computed, in sentences.
         compiling: seconds that compiling takes in each process.
         architecture: the digest of its network's architecture, where sums need it; empty where it is not known.
+        unread: what of the samples lies beyond what the model reads, in a sentence.
     """
 
     label: str
@@ -96,6 +97,12 @@ class Part:
     notes: list[str] = field(default_factory=list)
     compiling: float = 0.0
     architecture: str = ""
+    unread: str = ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said about the model, and about how it reads the samples, in sentences."""
+        return [*self.grid.model.notes, *([self.unread] if self.unread else [])]
 
     def work(self, samples: Sequence[Sample], store: Store, sources: Sources, timeout: float | None = None) -> Work:
         """A chunk of this part, as plain data."""
@@ -177,7 +184,7 @@ def prepare(setup: Setup, runtime: Runtime, store: Store | None, *, calibrate: b
     parts = [prepare_model(label, setup, runtime, store) for label in setup.models]
     if calibrate:
         parts = [with_compiled_passes(part, setup, runtime, store) for part in parts]
-    for note in (note for part in parts for note in part.grid.model.notes):
+    for note in (note for part in parts for note in part.remarks):
         shown.note(note)
     return parts
 
@@ -190,13 +197,15 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
             f"model {label!r} reads {model.domain.modality}s, but the data {setup.data.name!r} are "
             f"{setup.data.modality}s"
         )
+    begun = store.numerics().get(model.identity, {}) if store is not None else {}
+    model.round_by(begun.get("rounding"))
     samples: Sequence[Sample] = setup.data
     if runtime.timeout is not None and store is not None and setup.sources.portable:
         samples = answered(label, model, samples, setup.sources, store, runtime.timeout)
     tried = list(itertools.islice(readable(model, samples), TRIED))
     if not tried:
         raise HeatcheckError(nothing_read(label, model, setup.data))
-    trial = Trial(label, setup, runtime, store, tried)
+    trial = Trial(label, setup, runtime, store, tried, [*largest(model, samples), *tried][: len(tried)])
     found = trial.made()
     methods, no_method = trial.methods
     metrics, no_metric = resolve_components(setup.metrics, model)
@@ -213,7 +222,15 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     )
     pairs = find_circular(grid, first_shape(model, samples) or Shape(model.domain, tried[0], model))
     skipped = {**no_method, **found.refused, **no_metric, **alone}
-    return Part(label, grid, shared, skipped, pairs, tuple(tried), architecture=found.architecture)
+    unread = model.unread(sample for sample in setup.data if not sample.problem)
+    return Part(label, grid, shared, skipped, pairs, tuple(tried), architecture=found.architecture, unread=unread)
+
+
+def largest(model: Model, samples: Sequence[Sample]) -> list[Inputs]:
+    """The largest of the samples, where they differ in size: calls that have memory for it have it for all."""
+    sizes = [0 if sample.problem else model.size(sample) for sample in samples]
+    most = max(sizes, default=0)
+    return list(readable(model, [samples[sizes.index(most)]])) if most else []
 
 
 @dataclass(frozen=True)
@@ -252,6 +269,7 @@ class Trial:
         runtime: how.
         store: the run's folder, if there is one.
         inputs: the first samples that the model can read.
+        largest: the inputs on which calls are measured, until it answers one.
     """
 
     label: str
@@ -259,6 +277,7 @@ class Trial:
     runtime: Runtime
     store: Store | None
     inputs: Sequence[Inputs]
+    largest: Sequence[Inputs]
 
     @property
     def model(self) -> Model:
@@ -289,7 +308,7 @@ class Trial:
         return TriedOut(
             channels_last=getattr(self.model, "channels_last", None),
             refused={m.label: why for m in methods if (why := reason_against(m.component, self.model, self.inputs))},
-            numerics=fixed_numerics(self.model, self.inputs, self.runtime, self.store, device),
+            numerics=fixed_numerics(self.model, self.largest, self.runtime, self.store, device),
             architecture=self.architecture(),
         )
 
@@ -371,7 +390,7 @@ def compares_models(metrics: Sequence[Labelled], setup: Setup) -> tuple[tuple[La
 def fixed_numerics(
     model: Model, tried: Sequence[Inputs], runtime: Runtime, store: Store | None, device: str = "cpu"
 ) -> Numerics:
-    """The run's numerics for a model: as written down, else measured now on the first of the samples that it can answer.
+    """The run's numerics for a model: as written down, else measured now on the first of these inputs that it can answer.
 
     Raises:
         HeatcheckError: it answers none of them.
@@ -380,10 +399,10 @@ def fixed_numerics(
     here: dict[str, Any] = {**machine(device), "threads": runtime.threads}
     if known is not None and known["device"] == device:
         begun = {name: known[name] for name in ("forward", "backward", "channels_last")}
-        return Numerics(**{**begun, **here, "compiled": known.get("compiled", False)})
+        return Numerics(**{**begun, **here, "compiled": known.get("compiled", False), "rounding": model.rounding})
     if runtime.batch is not None:
-        size = runtime.batch
-        return Numerics(forward=size, backward=size, channels_last=bool(getattr(model, "channels_last", False)), **here)
+        sizes = {"forward": runtime.batch, "backward": runtime.batch, "rounding": model.rounding}
+        return Numerics(channels_last=bool(getattr(model, "channels_last", False)), **sizes, **here)
     problems = []
     for x in tried:
         try:

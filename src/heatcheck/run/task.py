@@ -224,18 +224,16 @@ def known_label(record: Mapping[str, Any], classes: int) -> int:
 
 
 def stored_map(
-    store: Store | None, model: str, seed: int, method: Labelled, records: Sequence[Mapping[str, Any]]
+    store: Store | None, grid: ModelGrid, method: Labelled, record: Mapping[str, Any], x: Inputs
 ) -> MapColumn | None:
-    """A method's maps for all samples, if every one of them is stored."""
-    if store is None:
+    """A sample's stored map, if there is one, on the sites of its input: a run that was merged in may have padded it more."""
+    found = None if store is None else store.map(grid.model.identity, grid.seed, method.digest, record)
+    if found is None:
         return None
-    found = [one for r in records if (one := store.map(model, seed, method.digest, r)) is not None]
-    if not found or len(found) < len(records):
-        return None
-    facts = {k: found[0].facts[k] for k in ("signed", "output", "interpolation")}
-    values, status = torch.stack([one.values for one in found]), tuple(one.status for one in found)
-    target = torch.tensor([r["target"] for r in records])
-    return MapColumn(method.digest, Attribution(values, target, method.label, status=status, **facts))
+    facts = {k: found.facts[k] for k in ("signed", "output", "interpolation")}
+    values = grid.model.domain.padded_as(found.values[None], x)
+    target = torch.tensor([record["target"]])
+    return MapColumn(method.digest, Attribution(values, target, method.label, status=(found.status,), **facts))
 
 
 def explain(
@@ -310,7 +308,7 @@ class GroupTask:
         for row, record in enumerate(self.records):
             if not self.lacks(method, record):
                 continue
-            stored = self.stored(method, record)
+            stored = self.stored(method, row)
             given_up = self.session.failed.get(Cell(record["digest"], method.digest))
             if stored is not None:
                 known[row] = stored
@@ -348,12 +346,12 @@ class GroupTask:
         store = self.session.store
         return store is None or lacks_cell(store, self.session.grid, method, record)
 
-    def stored(self, method: Labelled, record: Mapping[str, Any]) -> Attribution | None:
+    def stored(self, method: Labelled, row: int) -> Attribution | None:
         """The sample's map, if it is stored; maps are filed without references, so those that depend on them are not used."""
         if method.component.reads_references:
             return None
-        grid = self.session.grid
-        found = stored_map(self.session.store, grid.model.identity, grid.seed, method, [record])
+        session = self.session
+        found = stored_map(session.store, session.grid, method, self.records[row], self.batch.x)
         return None if found is None else found.maps
 
     def file_map(self, method: Labelled, row: int, found: Attribution, cost: Cost) -> None:

@@ -1,0 +1,160 @@
+"""Runs over texts of many lengths: texts of one length are computed together, and nothing else depends on it."""
+
+import json
+
+import pytest
+
+import heatcheck as hc
+from heatcheck.core.types import Sample
+from heatcheck.models.lengths import Rounding
+from heatcheck.models.text import TextModel
+from heatcheck.run.execution import chunks_of
+from tests.models.conftest import bert_folder
+
+from .conftest import bits
+
+__all__ = ["bert_folder"]
+
+MUTANTS = (
+    (
+        "run/setup.py",
+        'model.round_by(begun.get("rounding"))',
+        "model.round_by(None)",
+        "test_a_run_goes_on_with_the_rounding_that_it_was_begun_with",
+    ),
+    (
+        "run/execution.py",
+        "key=sizes.__getitem__",
+        "key=lambda i: i",
+        "test_samples_of_one_size_share_chunks_and_the_first_come_first",
+    ),
+    (
+        "domain/text.py",
+        '(0, x["ids"].shape[1] - values.shape[1])',
+        "(0, 0)",
+        "test_runs_with_other_roundings_are_merged_and_go_on",
+    ),
+    (
+        "run/manifest.py",
+        '"notes": part.remarks',
+        '"notes": list(grid.model.notes)',
+        "test_what_is_cut_off_is_in_the_terminal_the_record_and_the_report",
+    ),
+)
+WORDS = ("good", "bad", "film", "the", "was", "a", "plot", "it", "is")
+TEXTS = [" ".join(WORDS[(i * k) % 9] for k in range(1, 1 + (3, 20, 7, 3, 21, 9, 8, 2)[i % 8])) for i in range(11)]
+METHODS = ["saliency", "occlusion", "rise(samples=6)", "smoothgrad(samples=3)"]
+METRICS = ["sds", "morf(steps=4)", "infidelity(samples=8)"]
+
+
+def bench(folder, texts=TEXTS, metrics=METRICS):
+    return hc.Benchmark(models={"bert": f"hf:{folder}"}, data=list(texts), methods=METHODS, metrics=metrics)
+
+
+def run(folder, out, texts=TEXTS, metrics=METRICS, **options):
+    return bench(folder, texts, metrics).run(out, batch=4, progress="none", **options)
+
+
+def by_text(result, texts):
+    """Every score by the sample's text; lists name samples by their place."""
+    places = {f"{i:06d}": text for i, text in enumerate(texts)}
+    rows = result.scores().select("sample", "method", "metric", "score", "status").rows()
+    names = sorted({row[0] for row in rows})
+    shown = (
+        dict(zip(names, [texts[i] for i in range(len(texts))], strict=True)) if not set(names) & set(places) else places
+    )
+    return {(shown[sample], method, metric): rest for sample, method, metric, *rest in rows}
+
+
+def sized(sizes):
+    return [Sample(str(i), str(i), size) for i, size in enumerate(sizes)]
+
+
+def test_samples_of_one_size_share_chunks_and_the_first_come_first():
+    samples = sized([9, 5] * 8 + [7])
+    chunks = list(chunks_of(samples, 1, lambda sample: sample.content))
+    assert [[s.content for s in chunk] for chunk in chunks] == [
+        [9] * 6,
+        [5] * 5,
+        [9, 9, 7, 5, 5, 5][:0] or [5, 5, 5, 9, 9, 7],
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_sample_is_in_one_chunk_of_at_most_eight(workers):
+    samples = sized([(7 * i) % 5 for i in range(21)])
+    chunks = list(chunks_of(samples, workers, lambda sample: sample.content))
+    assert sorted(int(s.name) for chunk in chunks for s in chunk) == list(range(21))
+    assert all(len(chunk) <= 8 for chunk in chunks) and len(chunks) == 3
+    assert [chunk[0].name for chunk in chunks] == sorted(
+        (min(c, key=lambda s: int(s.name)).name for c in chunks), key=int
+    )
+    assert list(chunks_of([], workers, lambda sample: 0)) == []
+    plain = list(chunks_of(samples, workers))
+    assert [s for chunk in plain for s in chunk] == samples, "where all have one size, the data's order is kept"
+
+
+def test_neighbours_and_order_change_no_bit(bert_folder, tmp_path):
+    whole = by_text(run(bert_folder, tmp_path / "a"), TEXTS)
+    some = TEXTS[8:2:-1]
+    other = by_text(run(bert_folder, tmp_path / "b", some), some)
+    assert other == {key: whole[key] for key in other} and len(other) == len(some) * 5 * 3
+
+
+def test_a_run_goes_on_with_the_rounding_that_it_was_begun_with(bert_folder, tmp_path, monkeypatch):
+    run(bert_folder, tmp_path / "whole")
+    with monkeypatch.context() as other:
+        other.setattr(TextModel, "rounding", Rounding(8, 32, 32))
+        run(bert_folder, tmp_path / "other")
+        run(bert_folder, tmp_path / "begun", TEXTS[:4])
+    run(bert_folder, tmp_path / "begun")
+    (numerics,) = hc.Result.open(tmp_path / "begun").facts["numerics"].values()
+    assert numerics["rounding"] == [8, 32, 32]
+    assert bits(tmp_path / "begun") == bits(tmp_path / "other")
+    (numerics,) = hc.Result.open(tmp_path / "whole").facts["numerics"].values()
+    assert numerics["rounding"] == [4, 64, 16] and bits(tmp_path / "whole") != bits(tmp_path / "other")
+    mine, theirs = (by_text(hc.Result.open(tmp_path / name), TEXTS) for name in ("whole", "other"))
+    for key, (score, status) in mine.items():
+        assert theirs[key][1] == status and theirs[key][0] == pytest.approx(score, rel=1e-4, abs=1e-5), key
+
+
+def test_another_run_lends_its_rounding(bert_folder, tmp_path, monkeypatch):
+    with monkeypatch.context() as other:
+        other.setattr(TextModel, "rounding", Rounding(8, 32, 32))
+        run(bert_folder, tmp_path / "theirs")
+    run(bert_folder, tmp_path / "mine", numerics=str(tmp_path / "theirs"))
+    assert bits(tmp_path / "mine") == bits(tmp_path / "theirs")
+
+
+def test_runs_with_other_roundings_are_merged_and_go_on(bert_folder, tmp_path, monkeypatch):
+    run(bert_folder, tmp_path / "a", TEXTS[:6])
+    with monkeypatch.context() as other:
+        other.setattr(TextModel, "rounding", Rounding(8, 32, 32))
+        run(bert_folder, tmp_path / "b", TEXTS[6:])
+    (note,) = hc.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all").notes
+    assert "(rounding [8, 32, 32] instead of [4, 64, 16])" in note and note.endswith("--numerics makes them equal")
+    result = run(bert_folder, tmp_path / "all", metrics=[*METRICS, "complexity"])
+    assert result.scores()["status"].unique().to_list() == ["ok"]
+    assert len(result.scores().filter(metric="complexity")) == len(TEXTS) * 5
+
+
+def test_what_is_cut_off_is_in_the_terminal_the_record_and_the_report(bert_folder, tmp_path, capsys):
+    data = tmp_path / "reviews.jsonl"
+    rows = [
+        {"text": "good film " * 30, "label": 1, "spans": [[0, 4], [290, 294]]},
+        {"text": "a bad film", "label": 0, "spans": [[2, 5]]},
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts = [row["text"] for row in rows]
+    found = hc.Benchmark(
+        models={"bert": f"hf:{bert_folder}"}, data=texts, methods=["saliency"], metrics=["sds"], preprocess="tokens=12"
+    )
+    result = found.run(tmp_path / "run", batch=4, progress="plain")
+    told = "bert reads 12 tokens, and 1 of 2 texts are longer: what lies beyond is cut off, 75% of all tokens"
+    assert told in " ".join(capsys.readouterr().err.split())
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert [told in note for note in record["models"][0]["notes"]] == [True]
+    assert record["study"]["preprocess"] == "at most 12 tokens"
+    assert told in " ".join(result.report().read_text(encoding="utf-8").split())
+    short = found.run(tmp_path / "short", samples=1, batch=4, progress="none")
+    assert bool(short.facts["notes"]) == (short.manifest["samples"][0]["digest"] == record["samples"][0]["digest"])
