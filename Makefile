@@ -61,6 +61,7 @@ check: .venv/.dev  ## lint and types
 	@echo 'Adding the packages that we compare with to .venv, once (seconds) …'
 	@$(PIP) pandas
 	@$(PIP) --no-deps lime==0.2.0.1 quantus==0.6.0 grad-cam==1.5.7 ttach==0.0.3
+	@$(PIP) --no-deps ferret-xai==0.4.2 transformers-interpret==0.10.0
 	@touch $@
 
 bench: .venv/.bench  ## overhead over the bare model passes, and time against other people's methods and metrics
@@ -69,6 +70,8 @@ bench: .venv/.bench  ## overhead over the bare model passes, and time against ot
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/metrics.py --growth
+	$(BIN)/python benchmarks/text.py
+	$(BIN)/python benchmarks/text.py --padding --samples 40
 
 docs: .venv/.dev  ## pages that are written by the code
 	$(BIN)/python -m heatcheck.testing.zoo docs/architectures.md

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tests.models.conftest import save_text_model
 from torch import nn
 
 import heatcheck as hc
@@ -77,6 +78,26 @@ def test_peers_are_those_of_methods_that_exist(monkeypatch):
         "sobol(designs=4)",
     }
     assert [u.name for u in chosen("rise", full=True)] == ["rise"]
+
+
+@pytest.mark.slow
+def test_texts_are_compared_with_bare_passes_and_peers_and_padding_is_counted(tmp_path):
+    folder, table = save_text_model(tmp_path / "bert"), tmp_path / "texts.csv"
+    rows = [
+        f"{'the film was good ' * (1 + i % 3)}{word},{i % 2}" for i, word in enumerate(("bad", "a", "b", "c", "plot"))
+    ]
+    table.write_text("\n".join(["text,label", *rows, f"{'film ' * 60},1"]))
+    where = ("--model", f"hf:{folder}", "--data", f"csv:{table}")
+    methods = "saliency, integrated_gradients(steps=4), feature_ablation, kernel_shap(samples=8)"
+    told = json.loads(run("text.py", *where, "--samples", "2", "--repeats", "1", "--json", "--methods", methods))
+    assert told["tokens"] % 4 == 0 and [row["method"] for row in told["rows"]] == methods.split(", ")
+    for row in told["rows"]:
+        assert row["forwards"] == row["distinct"] and row["P1"] and row["overhead"] > 0
+        assert row["peers"]["Captum"] > 0 and row["P5"] in (True, False), row["reasons"]
+    assert [row["P2"] for row in told["rows"]].count(None) == len(told["rows"]), "too few passes each"
+    found = json.loads(run("text.py", *where, "--padding", "--samples", "6"))
+    assert found["texts"] == 6 and found["lengths"] > 1 and 0 < found["padding"] < 0.5 and 0 < found["fillers"] < 1
+    assert "1 of 6 texts are longer" in found["cut"] and found["P12"] == (found["padding"] <= 0.1)
 
 
 def test_metrics_are_compared_with_distinct_passes_and_peers(tiny):

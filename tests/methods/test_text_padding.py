@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.models.conftest import save_text_model, say
 
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, NotApplicable, Streams
@@ -15,14 +16,24 @@ from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
 from heatcheck.testing.models import padded, tiny_bert
 from heatcheck.testing.scenes import probe_for, toy_batch
-from tests.models.conftest import save_text_model, say
 
 MUTANTS = (
     ("domain/text.py", "draw(row, (last - first, size))", "draw(row, (tokens, size))[:last]", "test_a_handful"),
-    ("domain/text.py", "return 1, side\n", 'return 1, min(side, x["ids"].shape[1] // 4)\n', "test_a_handful"),
+    (
+        "domain/text.py",
+        "before[:, right] - before[:, left] == length",
+        "before[:, right] - before[:, left] <= length",
+        "test_units_and_windows_do_not_see_padding",
+    ),
 )
 REVIEW = "The films was good. It is a badder plot! The film was bad, the plot was good, it is short."
-HANDFUL = ("smoothgrad(samples=3)", "rise(samples=8)", "lime(samples=12)", "integrated_gradients(steps=4)", "random")
+HANDFUL = (
+    "smoothgrad(samples=3)",
+    "kernel_shap(samples=12)",
+    "lime(samples=12)",
+    "integrated_gradients(steps=4)",
+    "random",
+)
 METRICS = ("morf(steps=4)", "infidelity(samples=6)", "sds", "complexity")
 FEW = {
     **dict.fromkeys(("lime", "kernel_shap", "rise", "hsic", "partition_shap"), "samples=24"),
@@ -47,7 +58,7 @@ def near(found, reference):
 
 def compared(probe, batches, methods, metrics):
     """Which maps and scores differ between two paddings of the same texts, and how many were compared."""
-    short, wide = batches
+    short, _ = batches
     seen = short.x["attention"].bool()
     tokens = seen.shape[1]
     maps, differing, count = [], [], 0
