@@ -8,11 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import HeatcheckError, Sample
+from heatcheck.core.types import Attribution, Batch, HeatcheckError, Sample, Streams
+from heatcheck.metrics.base import Maps
 from heatcheck.models.lengths import Rounding, padding_share
 from heatcheck.models.load import load_model
 from heatcheck.models.text import Extent
+from heatcheck.probe.numerics import Numerics
+from heatcheck.probe.probe import Probe
 
 from .conftest import say
 
@@ -117,6 +121,21 @@ def test_the_spans_that_count_are_those_that_are_read(bert):
     assert mask.nonzero()[:, 0].tolist() == [2]
     gone = replace(sample, reference={"spans": [(250, 254)]})
     assert not bert.references(gone, bert.encode(gone))["mask"].any()
+
+
+def test_rationale_metrics_count_the_spans_that_are_read(bert):
+    metric = catalogue.build("metric", "rationale_f1").resolved_on(bert.domain)
+
+    def scored(spans):
+        sample = say("good " * 60, reference={"spans": spans})
+        x = bert.encode(sample)
+        batch = Batch(x, torch.zeros(1).long(), torch.zeros(1).long(), Streams(0, ("",)), (bert.references(sample, x),))
+        later = Attribution(torch.arange(40.0)[None])
+        found = metric(Probe(bert, Numerics(forward=1)), batch, Maps([later], bert.domain, batch))
+        return found.value.item(), found.status[0][0]
+
+    assert scored([(185, 189), (250, 254)]) == scored([(185, 189)]) == (1.0, "ok")  # the last word that is read
+    assert scored([(250, 254)])[1] == "undefined: the mask is empty"
 
 
 @pytest.mark.parametrize("asked", ["tokens=12", {"tokens": 12}])

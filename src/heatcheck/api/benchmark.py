@@ -55,7 +55,8 @@ class Benchmark:
         label_column: likewise, what holds the label.
         preprocess: what is done to pictures before the models see them: `imagenet`, `clip`, `inception`,
             `mean=…,std=…,size=…`, a `Preprocess`, torchvision's `weights.transforms()`, timm's `pretrained_cfg` or an
-            image processor of transformers; None for what the models themselves say.
+            image processor of transformers; of texts `tokens=N`: how many tokens the models see, where they could read
+            more; None for what the models themselves say.
         output: the key, attribute or position of the class scores, for models that return several tensors.
         methods: specs (`"rise(samples=500)"`), units, or functions declared with `@hc.method`; None for the profile's.
             `random` is added to a run as a control where it is not named.

@@ -103,7 +103,8 @@ class Study(BaseModel):
         metrics: metric specs.
         profile: where parameters, methods and metrics that are not written come from.
         samples: how many samples; all if None.
-        preprocess: what is done to pictures: imagenet, clip, inception or mean=…,std=…,size=…; None for what models say.
+        preprocess: what is done to pictures: imagenet, clip, inception or mean=…,std=…,size=…; to texts: tokens=…; None for
+            what models say.
         output: the key or position of the class scores, for models that return several tensors.
         target: the class explained: predicted, label, top2 or its number; or a number made of the output: column:N or
             FILE.py:FUNCTION.

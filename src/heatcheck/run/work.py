@@ -44,7 +44,7 @@ class Sources:
 
     Args:
         models: specs by the label tables show.
-        preprocess: what is done to pictures, as plain data; None for what the models say.
+        preprocess: what is done to pictures or texts, as plain data; None for what the models say.
         output: which part of the models' output is taken; None for what it says itself.
         precision: in what passes are computed.
         data: the data set's spec.
