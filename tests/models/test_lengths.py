@@ -106,7 +106,7 @@ def test_the_beginning_may_be_cut_off():
 def test_what_is_cut_off_is_told(bert):
     long = say("good " * 60, reference={"spans": [(0, 4), (250, 254), (295, 299)]})  # 38 words are read: 190 characters
     short = say("a bad film", reference={"spans": [(2, 5)]})
-    told = bert.unread([short, long, say("\u200b")])
+    told = bert.unread([short, long, say("\u200b"), replace(long, reference={"spans": "no spans"})])
     assert "reads 40 tokens, and 1 of 2 texts are longer" in told  # 22 of 62 + 5 tokens
     assert "33% of all tokens and 2 of 4 rationale spans (50%)" in told
     assert "rationale" not in bert.unread([replace(long, reference={})])

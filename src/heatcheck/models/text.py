@@ -112,7 +112,7 @@ class TextModel(TorchModel):
         self._own_embedding()
         self._extents: dict[str, Extent] = {}
         self.longest = self._limit() if tokens is None else min(tokens, self._limit())
-        if self.longest <= (marks := tokenizer.num_special_tokens_to_add()):
+        if tokens is not None and self.longest <= (marks := tokenizer.num_special_tokens_to_add()):
             raise HeatcheckError(f"tokens={tokens}: {name} adds {marks} special tokens to each text; ask for more")
         self.preprocessing = {"tokenizer": tokenizer_digest(tokenizer), "longest": self.longest}
         if self._positions_were_moved():
@@ -210,16 +210,17 @@ class TextModel(TorchModel):
         return self._extents[sample.digest]
 
     def unread(self, samples: Iterable[Sample]) -> str:
-        found: list[tuple[Extent, Any]] = []
+        found: list[tuple[Extent, list[tuple[int, int]]]] = []
         for sample in samples:
-            with contextlib.suppress(Exception):  # its status tells why it cannot be read
-                found.append((self.extent(sample), sample.reference.get("spans")))
+            with contextlib.suppress(Exception):  # its status tells what is wrong with it
+                spans = spans_of(sample.reference["spans"]) if "spans" in sample.reference else []
+                found.append((self.extent(sample), spans))
         long = sum(extent.cut > 0 for extent, _ in found)
         if not long:
             return ""
         lost = sum(extent.cut for extent, _ in found)
         share = lost / sum(extent.tokens + extent.cut for extent, _ in found)
-        marked = [(extent, span) for extent, spans in found if spans is not None for span in spans_of(spans)]
+        marked = [(extent, span) for extent, spans in found for span in spans]
         gone = sum(not extent.shows(span) for extent, span in marked)
         told = f"{share:.0%} of all tokens" if share >= 0.01 else f"{lost} token{'' if lost == 1 else 's'}"
         if marked:
