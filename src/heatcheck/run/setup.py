@@ -401,8 +401,8 @@ def fixed_numerics(
         begun = {name: known[name] for name in ("forward", "backward", "channels_last")}
         return Numerics(**{**begun, **here, "compiled": known.get("compiled", False), "rounding": model.rounding})
     if runtime.batch is not None:
-        sizes = {"forward": runtime.batch, "backward": runtime.batch, "rounding": model.rounding}
-        return Numerics(channels_last=bool(getattr(model, "channels_last", False)), **sizes, **here)
+        here |= {"channels_last": bool(getattr(model, "channels_last", False)), "rounding": model.rounding}
+        return Numerics(forward=runtime.batch, backward=runtime.batch, **here)
     problems = []
     for x in tried:
         try:
