@@ -402,10 +402,11 @@ def main() -> None:
         print(json.dumps(counted(given.model, given.data, given.samples, given.tokens), indent=2))
         return
     task, rows = make_task(given.model, given.data, given.samples, given.tokens), []
+    progress = Console(stderr=True)
     for name in split(given.methods) if given.methods else METHODS:
         component: Method = catalogue.build("method", name).resolved_on(task.model.domain)
         rows.append(rate(replace(task, component=component), given.repeats).record())
-        Console(stderr=True).print(name, style="dim")
+        progress.print(f"{name}: {rows[-1]['overhead']} to bare passes; {rows[-1]['peers']}", style="dim")
     tokens, sizes = task.batch.x["ids"].shape[1], (task.numerics.forward, task.numerics.backward)
     if given.json:
         print(

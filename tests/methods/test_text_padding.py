@@ -38,6 +38,7 @@ HANDFUL = (
 METRICS = ("morf(steps=4)", "infidelity(samples=6)", "sds", "complexity")
 SCORED = ("saliency", "smoothgrad", "random")
 """Methods whose maps are scored: some metrics explain anew, again and again."""
+WIDE, CALLS = 512, Numerics(forward=8, backward=4)
 FEW = {
     **dict.fromkeys(("lime", "kernel_shap", "rise", "hsic", "partition_shap"), "samples=24"),
     **dict.fromkeys(("smoothgrad", "smoothgrad_sq", "vargrad", "gradient_shap", "shapley_sampling"), "samples=3"),
@@ -116,9 +117,9 @@ def test_units_and_windows_do_not_see_padding():
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory) -> TextModel:
     """A small BERT of transformers that reads 512 tokens, in double precision."""
-    folder = save_text_model(tmp_path_factory.mktemp("bert"), max_position_embeddings=512)
+    folder = save_text_model(tmp_path_factory.mktemp("bert"), max_position_embeddings=WIDE, num_hidden_layers=1)
     given = load_model(f"hf:{folder}")
-    given.tokenizer.model_max_length = 512
+    given.tokenizer.model_max_length = WIDE
     return TextModel(given.module().double(), given.tokenizer, "bert")
 
 
@@ -145,14 +146,24 @@ def applying(kind: str, model: TextModel):
             yield found
 
 
-@pytest.mark.slow
-def test_every_method_and_metric_on_a_bert_padded_to_512(bert):
-    short, wide = read(bert, 0), read(bert, 512)
-    assert (short.x["ids"].shape[1], wide.x["ids"].shape[1]) == (29, 512)
+@pytest.fixture(scope="module")
+def both(bert) -> tuple[Batch, Batch]:
+    """The text without padding, and with padding up to as many tokens as the model reads."""
+    short, wide = read(bert, 0), read(bert, WIDE)
+    assert (short.x["ids"].shape[1], wide.x["ids"].shape[1]) == (29, WIDE)
     with torch.inference_mode():
         assert near(bert.logits(wide.x), bert.logits(short.x))
-    numerics = Numerics(forward=8, backward=4)
-    found = compared(
-        lambda: Probe(bert, numerics), (short, wide), list(applying("method", bert)), list(applying("metric", bert))
-    )
-    assert found[0] == [] and found[1] > 40, found
+    return short, wide
+
+
+@pytest.mark.slow
+def test_every_method_on_a_bert_padded_to_512(bert, both):
+    found = compared(lambda: Probe(bert, CALLS), both, list(applying("method", bert)), [])
+    assert found[0] == [] and found[1] >= 25, found
+
+
+@pytest.mark.slow
+def test_every_metric_on_a_bert_padded_to_512(bert, both):
+    methods = [method for method in applying("method", bert) if method.id in SCORED]
+    found = compared(lambda: Probe(bert, CALLS), both, methods, list(applying("metric", bert)))
+    assert found[0] == [] and found[1] >= 20, found
