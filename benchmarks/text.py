@@ -97,8 +97,8 @@ class Task(Stage):
         return self.network.get_input_embeddings()(self.batch.x["ids"]).detach()
 
     def features(self) -> Tensor:
-        """Tokens by number; special ones and padding are the first."""
-        return self.model.domain.units("token", self.batch.x).index + 1
+        """Tokens by the unit that they are deleted with; special ones and padding are the first."""
+        return self.model.domain.units(self.component.units, self.batch.x).index + 1
 
 
 # -- peers -----------------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def ferret(module: str, name: str, settings: Callable[[Task], dict[str, object]]
         if found is None:
             raise ModuleNotFoundError("ferret is not there", name="ferret")
         if "ferret" not in sys.modules:
-            sys.modules["ferret"] = types.ModuleType("ferret")
-            sys.modules["ferret"].__path__ = list(found.submodule_search_locations or ())
+            bare = sys.modules["ferret"] = types.ModuleType("ferret")
+            bare.__spec__, bare.__path__ = found, list(found.submodule_search_locations or ())
         explainer = getattr(importlib.import_module(f"ferret.explainers.{module}"), name)
         call = explainer(task.network, task.model.tokenizer)
 
@@ -274,18 +274,20 @@ class Row:
 
 
 def make_task(model: str, data: str, samples: int, tokens: int | None) -> Task:
-    """The model, and texts of one length: the one that most of the first texts have."""
+    """The model, and texts of one length: the one that most of the first texts have. They fill a call, if there are so many."""
     explained = hc.load_model(model, preprocess=None if tokens is None else {"tokens": tokens})
-    good = [s for s in load_data(data, samples=8 * samples, seed=0) if not s.problem and explained.size(s)]
+    good = [s for s in load_data(data, samples=16 * samples, seed=0) if not s.problem and explained.size(s)]
     (size, _), *_ = Counter(explained.size(s) for s in good).most_common(1)
-    some = [s for s in good if explained.size(s) == size][:samples]
+    alike = [s for s in good if explained.size(s) == size]
+    numerics = measure(explained, explained.encode(alike[0]))
+    some = alike[: max(samples, numerics.backward)]
     x = Inputs.cat([explained.encode(s) for s in some])
-    with torch.inference_mode():
-        target = explained.logits(x).argmax(1).clone()
+    with torch.no_grad():
+        target = explained.logits(x).argmax(1)
     batch = Batch(x, target, target.clone(), Streams(0, tuple(s.digest for s in some)))
     network = copy.deepcopy(explained.module()).requires_grad_()
     texts = tuple(str(s.content) for s in some)
-    return Task(explained, batch, measure(explained, x), texts, None, network)
+    return Task(explained, batch, numerics, texts, None, network)
 
 
 def rate(task: Task, repeats: int) -> Row:
