@@ -172,8 +172,8 @@ def test_a_network_that_counts_attended_tokens_is_refused(bert):
 @pytest.mark.parametrize(
     ("kind", "config", "reason"),
     [
-        ("FNet", {}, "answers a text otherwise when padding is added behind it"),
-        ("Nystromformer", {}, "answers a text otherwise when padding is added behind it"),
+        ("FNet", {}, "answers a text otherwise when padding is added on its right"),
+        ("Nystromformer", {}, "answers a text otherwise when padding is added on its right"),
         (
             "Esm",
             {"vocab_size": len(WORDS), "mask_token_id": 4},
@@ -275,12 +275,6 @@ def test_randomised_twins_have_their_own_embedding(bert):
     with torch.inference_mode():
         assert_close(twin.logits(x), twin.logits(twin.domain.with_leaf(x, twin.domain.leaf(x))))
     assert twin.identity != bert.identity
-
-
-def test_decoders_that_read_the_last_token_are_refused(tmp_path):
-    folder = save_text_model(tmp_path, "GPT2", n_embd=16, n_layer=1, n_head=2, n_positions=48)
-    with pytest.raises(HeatcheckError, match="answers word embeddings otherwise"):
-        load_model(f"hf:{folder}")
 
 
 def test_class_names_come_from_the_configuration(tmp_path, bert):

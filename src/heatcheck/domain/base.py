@@ -209,6 +209,14 @@ class Domain(ABC):
         """Sites that the model reads; None where it reads all. It does not read padding, and no map may depend on it."""
         return None
 
+    def entering(self, values: Shaped[Tensor, "b s ..."], x: Inputs) -> Shaped[Tensor, "b s ..."]:
+        """Values of sites in the order in which the network gets them."""
+        return values
+
+    def leaving(self, values: Shaped[Tensor, "b ... s"], x: Inputs) -> Shaped[Tensor, "b ... s"]:
+        """Values in the order in which the network got its sites, in the order of the sites."""
+        return values
+
     def leaf_range(self, x: Inputs) -> Float[Tensor, " b"]:
         """How far each input's smallest and largest leaf value lie apart; what the model does not read is left out."""
         flat = self.leaf(x).detach().flatten(1)

@@ -29,13 +29,18 @@ class TextDomain(Domain):
 
     `special` marks [CLS], [SEP] and padding, which are never deleted; `word` and `sentence` number the word
     and sentence of each token (-1 for special ones). Once a point of leaf space other than the tokens' own
-    is asked for, `embeds[b, t, d]` is there too.
+    is asked for, `embeds[b, t, d]` is there too. Pairs of texts have `types[b, t]`, the part that each token belongs to,
+    and texts with padding before them `start[b]`, the place of their first token.
 
     Args:
         embed: word embeddings of token ids.
-        pad: the padding token's id; None where the tokenizer has none (likewise `mask`, `unk`).
+        pad: the id that stands in the place of a token that is hidden from attention.
+        mask: the mask token's id; None where the tokenizer has none.
+        unk: the unknown-word token's id; None where the tokenizer has none.
         specials: ids that are never deleted, such as [CLS] and [SEP].
         spell: token ids to what people read.
+        in_front: whether the network gets texts without the padding before them, which follows behind instead: most
+            count places from the first, and many take their summary there. XLNet takes it from the last.
     """
 
     modality: ClassVar[Modality] = Modality.TEXT
@@ -54,6 +59,7 @@ class TextDomain(Domain):
     unk: int | None = None
     specials: frozenset[int] = frozenset()
     spell: Callable[[list[int]], list[str]] | None = field(default=None, compare=False)
+    in_front: bool = True
 
     def shape(self, x: Inputs) -> tuple[int, int]:
         return 1, x["ids"].shape[1]
@@ -72,6 +78,24 @@ class TextDomain(Domain):
 
     def seen(self, x: Inputs) -> Bool[Tensor, "b s"]:
         return x["attention"] > 0
+
+    def entering(self, values: Shaped[Tensor, "b t ..."], x: Inputs) -> Shaped[Tensor, "b t ..."]:
+        if "start" not in x or not self.in_front:
+            return values
+        places = torch.arange(values.shape[1], device=values.device)
+        index = (places + x["start"][:, None]) % len(places)
+        return values.gather(1, index.reshape(*index.shape, *[1] * (values.ndim - 2)).expand_as(values))
+
+    def leaving(self, values: Shaped[Tensor, "b ... t"], x: Inputs) -> Shaped[Tensor, "b ... t"]:
+        if "start" not in x or not self.in_front:
+            return values
+        places = torch.arange(values.shape[-1], device=values.device)
+        index = (places - x["start"][:, None]) % len(places)
+        return values.gather(-1, index.reshape(len(index), *[1] * (values.ndim - 2), -1).expand_as(values))
+
+    def padding(self, x: Inputs) -> Bool[Tensor, "b t"]:
+        """The places that no token of the text ever had."""
+        return x["special"] & (x["attention"] == 0)
 
     def leaf_range(self, x: Inputs) -> Float[Tensor, " b"]:
         leaf, seen = self.leaf(x).detach(), self.seen(x)[..., None]
@@ -115,7 +139,10 @@ class TextDomain(Domain):
         """The id of the `pad`, `mask` or `unk` token."""
         token: int | None = getattr(self, name)
         if token is None:
-            raise HeatcheckError(f"fill={name!r}: this model's tokenizer has no {name} token; try pad, unk or remove")
+            others = ["pad", *(other for other in ("unk", "mask") if getattr(self, other) is not None), "remove"]
+            raise HeatcheckError(
+                f"fill={name!r}: this model's tokenizer has no {name} token; fill={', '.join(others[:-1])} or remove can be used"
+            )
         return token
 
     def wrap(self, x: Any) -> Inputs:
@@ -130,13 +157,19 @@ class TextDomain(Domain):
         )
         word = torch.where(special, -1, (~special).long().cumsum(1) - 1)
         sentence = torch.where(special, -1, 0)
-        return Inputs({"ids": ids, "attention": attention, "special": special, "word": word, "sentence": sentence})
+        x = Inputs({"ids": ids, "attention": attention, "special": special, "word": word, "sentence": sentence})
+        types = given.get("token_type_ids")
+        if isinstance(types, Tensor) and bool(types.any()):
+            x = x.replace(types=types.long())
+        return with_start(x)
 
     def display(self, x: Inputs) -> dict[str, Any]:
-        """Tokens up to the last one that is attended to; padding is not shown."""
+        """Tokens up to the last one that is attended to; padding is not shown, and is empty before them."""
         shown = int(x["attention"][0].nonzero().max()) + 1
         ids = x["ids"][0, :shown].tolist()
-        tokens = self.spell(ids) if self.spell else [str(i) for i in ids]
+        tokens = list(self.spell(ids) if self.spell else map(str, ids))
+        if "start" in x:
+            tokens[: (start := int(x["start"][0]))] = [""] * start
         return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
 
     def words(self, x: Inputs) -> list[list[tuple[int, ...]]]:
@@ -224,3 +257,10 @@ def words_of(ids: Sequence[int], number: Sequence[int]) -> list[tuple[int, ...]]
     for id, own in zip(ids, number, strict=True):
         found.setdefault(own, []).append(id)
     return [tuple(found[own]) for own in sorted(found) if own >= 0]
+
+
+def with_start(x: Inputs) -> Inputs:
+    """The same texts, with the place of their first token where there is padding before one of them."""
+    before = (x["attention"] > 0).long().cumsum(1) == 0
+    start = torch.where(before.all(1), 0, before.sum(1))
+    return x.replace(start=start) if bool(start.any()) else x

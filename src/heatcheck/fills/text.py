@@ -62,15 +62,21 @@ class Remove(Fill):
     def full(self, domain: TextDomain, batch: Batch) -> Inputs:
         return all_tokens(domain, batch.x, "pad", attended=False)
 
-    def erase(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
+    def erase(self, domain: TextDomain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
         if keep.dtype != torch.bool:
             raise HeatcheckError("fill='remove' cannot delete a part of a token; use mask, pad or unk with soft masks")
         mixed = domain.delete(x, keep, full)
         gone = ~(keep | ~domain.deletable(x))
-        order = gone.long().argsort(dim=1, stable=True)
+        behind = domain.padding(x)
+        if "start" in x:
+            behind = behind & (torch.arange(gone.shape[1], device=gone.device) >= x["start"][:, None])
+        order = (gone.long() + 2 * behind.long()).argsort(dim=1, stable=True)
         return Inputs({k: _reorder(v, order) for k, v in mixed.tensors.items()})
 
 
 def _reorder(values: Tensor, order: Tensor) -> Tensor:
+    """Values of tokens in another order; what belongs to the whole text stays as it is."""
+    if values.ndim == 1:
+        return values
     index = order if values.ndim == 2 else order[..., None].expand(-1, -1, values.shape[-1])
     return values.gather(1, index)

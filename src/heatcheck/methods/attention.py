@@ -63,7 +63,7 @@ class AttentionMethod(Method):
         """Stream values per token, laid out as maps, at inputs made on the fly; the last axis becomes the map's axes."""
 
         def read(seen: Seen[AttentionTrace]) -> Tensor:
-            return token_map(probe, batch.x, seen.rules, tokens(seen))
+            return token_map(probe, seen.given, seen.rules, tokens(seen))
 
         yield from probe.run_with_rules(batch, rows, make, self.trace, read, self.output)
 
@@ -160,7 +160,7 @@ def token_map(
                 f"{probe.model.name} attends between {width} tokens, but there are {sites} sites and no patch grid "
                 "to lay them out on; try integrated_gradients or occlusion"
             )
-        return tokens
+        return probe.domain.leaving(tokens, x)
     rows, columns = trace.patches
     prefix = width - rows * columns
     if not 0 <= prefix <= PREFIXES:

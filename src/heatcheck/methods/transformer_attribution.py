@@ -115,7 +115,7 @@ class TransformerAttribution(LayeredAttention):
         now = now[:1]
 
         def read(seen: Seen[RelevanceTrace]) -> Tensor:
-            return token_map(probe, batch.x, seen.rules, self.tokens(seen))
+            return token_map(probe, seen.given, seen.rules, self.tokens(seen))
 
         ruled = probe.run_with_rules(batch, rows, make, lambda: RelevanceTrace(plain[now]), read, self.output)
         return [m for _, m in ruled]

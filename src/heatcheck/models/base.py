@@ -28,6 +28,8 @@ from heatcheck.models.outputs import Number, Readout, as_number
 
 _PROJECTIONS = (
     {"qkv"},
+    {"Wqkv"},
+    {"in_proj"},
     {"q", "kv"},
     {"q", "k", "v"},
     {"query", "key", "value"},

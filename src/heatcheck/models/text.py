@@ -10,23 +10,28 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, digest_of
+from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, TextPair, digest_of
 from heatcheck.data.references import spans_of
-from heatcheck.domain.text import TextDomain, words_of
+from heatcheck.domain.text import TextDomain, with_start, words_of
 from heatcheck.models.base import Layer, TorchModel
+from heatcheck.models.last_token import answer_at_last, reads_last_token
 from heatcheck.models.lengths import Rounding
 from heatcheck.models.text_questions import (
-    ENCODER,
+    CLASSIFIER,
     alike,
     extra_inputs,
     first_position,
     hidden,
     hiding_moves_others,
+    knows_types,
+    reads_last_place,
+    unpadded,
     word_embedding,
 )
+from heatcheck.models.words import trimmed, words
 
 _UNLIMITED = 512
 """Tokens read by a model that states no limit."""
@@ -39,10 +44,13 @@ class Tokens:
 
     Args:
         text: each token as its tokenizer spells it.
-        offsets: where each stands in the text; `(0, 0)` for special tokens.
+        offsets: where each stands in the text, spaces in front of it left out; `(0, 0)` for special tokens. Of a pair
+            of texts, where it stands in both, joined.
         special: which are added by the tokenizer, such as [CLS].
         word: the word each belongs to, -1 for special ones.
+        sentence: likewise the sentence.
         cut: how many tokens the text has beyond what the model can read.
+        types: which part of a pair each belongs to, as the network is told; empty where it is not.
     """
 
     ids: tuple[int, ...]
@@ -50,7 +58,9 @@ class Tokens:
     offsets: tuple[tuple[int, int], ...]
     special: tuple[bool, ...]
     word: tuple[int, ...]
+    sentence: tuple[int, ...] = ()
     cut: int = 0
+    types: tuple[int, ...] = ()
 
 
 class Extent(NamedTuple):
@@ -74,7 +84,14 @@ class Extent(NamedTuple):
 
 
 class TextModel(TorchModel):
-    """A transformers sequence classifier with its tokenizer.
+    """A transformers sequence classifier with its tokenizer: an encoder, or a decoder whose head reads the last token.
+
+    Its attention is computed eagerly, so that its weights can be read. Texts are padded on the side that the tokenizer
+    says; the network gets them without padding in front, so that every token has the place it has in the text alone.
+
+    A tokenizer without a padding token (GPT-2's) pads with the token that ends a text, as is usual, else with the unknown
+    one, else with id 0. What is hidden from attention is never read, so any would do, but the baseline of integrated
+    gradients and a text all of whose tokens are hidden do show it.
 
     Args:
         network: the classifier; takes `input_ids` or `inputs_embeds`, and `attention_mask`.
@@ -98,17 +115,26 @@ class TextModel(TorchModel):
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise HeatcheckError(
-                f"{name}: {type(tokenizer).__name__} does not say where its tokens stand; use a fast one"
+                f"{name}: {type(tokenizer).__name__} does not say where its tokens stand; use a fast tokenizer: "
+                "transformers.AutoTokenizer.from_pretrained(FOLDER) gives one where the folder has a tokenizer.json, and "
+                'transformers.PreTrainedTokenizerFast(tokenizer_file="tokenizer.json") reads such a file by itself'
             )
         domain = TextDomain(
             embed=word_embedding(network, name),
             spell=tokenizer.convert_ids_to_tokens,
-            pad=tokenizer.pad_token_id,
+            pad=filler(tokenizer),
             mask=tokenizer.mask_token_id,
             unk=tokenizer.unk_token_id,
+            specials=marks(tokenizer),
+            in_front=not reads_last_place(network),
         )
         super().__init__(network, name, domain, classes=classes)
         self.tokenizer = tokenizer
+        self.types = knows_types(network)
+        """Whether the network is told which part of a pair a token belongs to."""
+        self.side = tokenizer.padding_side if self.domain.in_front else "left"
+        """Where texts are padded: on the tokenizer's side, unless the network reads the last place whatever is there."""
+        self._attend_eagerly()
         self._own_embedding()
         self._extents: dict[str, Extent] = {}
         self.longest = self._limit() if tokens is None else min(tokens, self._limit())
@@ -117,6 +143,12 @@ class TextModel(TorchModel):
         self.preprocessing = {"tokenizer": tokenizer_digest(tokenizer), "longest": self.longest}
         if self._positions_were_moved():
             self.preprocessing["positions"] = "kept"
+
+    def _attend_eagerly(self) -> None:
+        """Have attention computed step by step, also where the user's network computes it in one fused step."""
+        change = getattr(self._network, "set_attn_implementation", None)
+        if change and getattr(self._network.config, "_attn_implementation", "eager") != "eager":
+            change("eager")
 
     def _own_embedding(self) -> None:
         self.domain = replace(self.domain, embed=word_embedding(self._network, self.name))
@@ -128,11 +160,19 @@ class TextModel(TorchModel):
         behind one that is replaced by padding would move.
         """
         embeds = x["embeds"] if "embeds" in x else word_embedding(network, self.name)(x["ids"])
-        return network(inputs_embeds=embeds, attention_mask=x["attention"], **extra_inputs(network, x["attention"]))
+        attention = self.domain.entering(x["attention"], x)
+        given = {"inputs_embeds": self.domain.entering(embeds, x), "attention_mask": attention}
+        if "types" in x and self.types:
+            given["token_type_ids"] = self.domain.entering(x["types"], x)
+        if reads_last_token(network):
+            text = self.domain.entering(~self.domain.padding(x), x) if "special" in x else None
+            return answer_at_last(network, given, text)
+        return network(**given, **extra_inputs(network, attention))
 
     def by_ids(self, x: Inputs) -> Float[Tensor, "n c"]:
         """The network's answer to token ids, as its author calls it; nothing but questions to the network uses this."""
-        out = self._network(input_ids=x["ids"], attention_mask=x["attention"])
+        types = {"token_type_ids": x["types"]} if "types" in x and self.types else {}
+        out = self._network(input_ids=x["ids"], attention_mask=x["attention"], **types)
         logits: Tensor = getattr(out, "logits", out)
         return logits
 
@@ -147,20 +187,21 @@ class TextModel(TorchModel):
 
     def _example(self) -> Inputs:
         """A few tokens, whatever the vocabulary."""
-        return self._ready(Sample("example", "", torch.tensor([1, 2, 3, 4])))
+        ids = [i for i in range(1, 6) if i != self.domain.pad][:4]
+        return self._ready(Sample("example", "", torch.tensor(ids)))
 
     def _positions_were_moved(self) -> bool:
         """Whether releases that asked by ids, and looked for positions by one attribute, moved this network's tokens.
 
         Such results must not be taken for today's: the network's identity is another.
         """
-        if self.domain.pad is None or any(
+        if reads_last_token(self._network) or any(
             hasattr(m, "create_position_ids_from_input_ids") for m in self._network.modules()
         ):
             return False
         try:
             with torch.inference_mode():
-                gone = hidden(self._example(), 1, self.domain.pad)
+                gone = hidden(self._example(), 1, self.domain.token_id("pad"))
                 return not alike(self.by_ids(gone), self.logits(gone))
         except Exception:  # `check` says what is wrong
             return False
@@ -169,24 +210,31 @@ class TextModel(TorchModel):
         """Tokens padded to a length that the sample and the rounding decide, never above the model's limit.
 
         Args:
-            sample: the text.
+            sample: the text, or the pair of texts.
             at_least: a length to pad to where the text needs less.
         """
         if isinstance(sample.content, Tensor):
             return self._ready(sample)
         tokens = self.tokens(sample)
         length = max(at_least, self.padded(len(tokens.ids)))
-        spare = length - len(tokens.ids)
-        sentence = sentences(sample.content, tokens.offsets, tokens.special)
-        filler = self.tokenizer.pad_token_id
-        rows = {
-            "ids": [*tokens.ids, *[0 if filler is None else filler] * spare],
-            "attention": [1] * len(tokens.ids) + [0] * spare,
-            "word": [*tokens.word, *[-1] * spare],
-            "sentence": [*sentence, *[-1] * spare],
+        rows: dict[str, tuple[Sequence[int], int]] = {
+            "ids": (tokens.ids, self.domain.token_id("pad")),
+            "attention": ([1] * len(tokens.ids), 0),
+            "word": (tokens.word, -1),
+            "sentence": (tokens.sentence, -1),
+            "special": (tokens.special, True),
         }
-        special = torch.tensor([[*tokens.special, *[True] * spare]])
-        return Inputs({**{k: torch.tensor([v]) for k, v in rows.items()}, "special": special})
+        if any(tokens.types):
+            rows["types"] = (tokens.types, self.tokenizer.pad_token_type_id)
+        return with_start(
+            Inputs({name: self._padded(torch.tensor([own]), length, blank) for name, (own, blank) in rows.items()})
+        )
+
+    def _padded(self, values: Shaped[Tensor, "... t"], length: int, blank: int) -> Shaped[Tensor, "... s"]:
+        """Values of tokens, padded on the model's side."""
+        spare = length - values.shape[-1]
+        beside = (spare, 0) if self.side == "left" else (0, spare)
+        return torch.nn.functional.pad(values, beside, value=blank)
 
     def padded(self, n: int) -> int:
         """The length that a text of `n` tokens is padded to."""
@@ -233,25 +281,25 @@ class TextModel(TorchModel):
     def _ready(self, sample: Sample) -> Inputs:
         """Token ids as they are: every token is a word, and all of them are one sentence."""
         ids = sample.content.reshape(1, -1).long()
-        roles = ("cls", "sep", "bos", "eos", "pad")
-        marks = [i for i in (getattr(self.tokenizer, f"{r}_token_id") for r in roles) if i is not None]
-        special = torch.isin(ids, torch.tensor(marks, dtype=torch.long))
+        special = torch.isin(ids, torch.tensor(sorted(self.domain.specials), dtype=torch.long))
         pad = self.tokenizer.pad_token_id
         attention = torch.ones_like(ids) if pad is None else (ids != pad).long()
         word = torch.where(special, -1, (~special).long().cumsum(1) - 1)
-        return Inputs(
-            {
-                "ids": ids,
-                "attention": attention,
-                "special": special,
-                "word": word,
-                "sentence": torch.where(special, -1, 0),
-            }
+        return with_start(
+            Inputs(
+                {
+                    "ids": ids,
+                    "attention": attention,
+                    "special": special,
+                    "word": word,
+                    "sentence": torch.where(special, -1, 0),
+                }
+            )
         )
 
     def tokens(self, sample: Sample) -> Tokens:
-        """The text's tokens, and where they stand in it."""
-        if not isinstance(sample.content, str):
+        """The text's tokens, and where they stand in it; both parts of a pair are cut alike where they are too long."""
+        if not isinstance(sample.content, str | TextPair):
             raise HeatcheckError(
                 f"{self.name} reads texts, but sample {sample.name!r} is a {type(sample.content).__name__}"
             )
@@ -261,21 +309,32 @@ class TextModel(TorchModel):
             "padding": False,
             "verbose": False,
         }
-        found = self.tokenizer(sample.content, truncation=False, **wanted)
+        pair = sample.content if isinstance(sample.content, TextPair) else None
+        given = pair or (sample.content,)
+        found = self.tokenizer(*given, truncation=False, **wanted)
         total = len(found["input_ids"])
         if total > self.longest:
-            found = self.tokenizer(sample.content, truncation=True, max_length=self.longest, **wanted)
+            found = self.tokenizer(*given, truncation="longest_first", max_length=self.longest, **wanted)
         ids = tuple(found["input_ids"])
         special = tuple(bool(s) for s in found["special_tokens_mask"])
         if all(special):
             raise HeatcheckError(f"{self.name} sees no token in sample {sample.name!r}")
+        text, shift = (pair.joined, len(pair.first) + 1) if pair else (sample.content, 0)
+        part = [None if s else p for s, p in zip(special, found.sequence_ids(), strict=True)]
+        moved = [
+            (a + shift * bool(p), b + shift * bool(p)) for (a, b), p in zip(found["offset_mapping"], part, strict=True)
+        ]
+        offsets = tuple((0, 0) if p is None else trimmed(text, span) for span, p in zip(moved, part, strict=True))
+        own = [None if s else w for s, w in zip(special, found.word_ids(), strict=True)]
         return Tokens(
             ids=ids,
             text=tuple(self.tokenizer.convert_ids_to_tokens(list(ids))),
-            offsets=tuple((int(a), int(b)) for a, b in found["offset_mapping"]),
+            offsets=offsets,
             special=special,
-            word=dense([None if s else w for s, w in zip(special, found.word_ids(), strict=True)]),
+            word=words(text, moved, own, part),
+            sentence=sentences(text, offsets, special, [len(pair.first)] if pair else ()),
             cut=total - len(ids),
+            types=tuple(found.get("token_type_ids", ())) if self.types else (),
         )
 
     def words(self, sample: Sample) -> set[tuple[int, ...]]:
@@ -293,14 +352,12 @@ class TextModel(TorchModel):
         parts are encoded, as long as the longest of them needs. What the model cannot read is an empty mask.
         """
         known = sample.reference
-        if not known.keys() & {"spans", "parts", "without"} or not isinstance(sample.content, str):
+        if not known.keys() & {"spans", "parts", "without"} or not isinstance(sample.content, str | TextPair):
             return known
         tokens = self.tokens(sample)
-        spare = x["ids"].shape[1] - len(tokens.ids)
 
         def seen(spans: Any) -> Bool[Tensor, " t"]:
-            mask = token_mask(spans_of(spans), tokens.offsets, tokens.special)
-            return torch.nn.functional.pad(mask, (0, spare), value=False)
+            return self._padded(token_mask(spans_of(spans), tokens.offsets, tokens.special), x["ids"].shape[1], False)
 
         found = {kind: value for kind, value in known.items() if kind not in ("parts", "without")}
         if "spans" in known and "mask" not in known:
@@ -325,31 +382,43 @@ class TextModel(TorchModel):
         """
         text = Sample("check", digest_of("check"), "A short check.")
         x = self.encode(text)
-        wider = self.encode(text, min(2 * x["ids"].shape[1], self.longest))
+        wider, bare = self.encode(text, min(2 * x["ids"].shape[1], self.longest)), unpadded(x)
         try:
             with torch.inference_mode():
-                by_ids, by_embeds, padded = self.by_ids(x), self.logits(x), self.logits(wider)
-                moves = hiding_moves_others(self.logits, x, 0 if self.domain.pad is None else self.domain.pad)
+                by_ids, by_embeds, padded = self.by_ids(bare), self.logits(bare), self.logits(wider)
+                moves = hiding_moves_others(self.logits, bare, self.domain.token_id("pad"))
         except Exception as problem:
             why = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
             raise HeatcheckError(
-                f"{self.name} cannot be asked about word embeddings ({why}), so its inputs cannot be explained; {ENCODER}"
+                f"{self.name} cannot be asked about word embeddings ({why}), so its inputs cannot be explained; {CLASSIFIER}"
             ) from problem
         if not alike(by_ids, by_embeds):
             raise HeatcheckError(
-                f"{self.name} answers word embeddings otherwise than their token ids (it may take its summary from the "
-                f"last token, as decoders do), so its inputs cannot be explained; {ENCODER}"
+                f"{self.name} answers word embeddings otherwise than their token ids, so its inputs cannot be explained; "
+                f"{CLASSIFIER}"
             )
         if not alike(by_embeds, padded):
             raise HeatcheckError(
-                f"{self.name} answers a text otherwise when padding is added behind it, so that its answers to texts of "
-                f"different lengths cannot be compared; {ENCODER}"
+                f"{self.name} answers a text otherwise when padding is added on its {self.side}, so that "
+                f"its answers to texts of different lengths cannot be compared; {CLASSIFIER}"
             )
         if moves:
             raise HeatcheckError(
                 f"{self.name} moves the tokens behind a hidden one to other places, so that what a deletion costs cannot "
-                f"be told from what the move costs; {ENCODER}"
+                f"be told from what the move costs; {CLASSIFIER}"
             )
+
+
+def filler(tokenizer: Any) -> int:
+    """The id that stands where nothing is read: the padding token's, else that of the end of a text, else of the unknown."""
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    return next((int(token) for token in known if token is not None), 0)
+
+
+def marks(tokenizer: Any) -> frozenset[int]:
+    """The ids of tokens that belong to no text: begin, end, separators and padding; the unknown and mask tokens do."""
+    ids = (getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "bos", "eos", "pad"))
+    return frozenset(int(i) for i in ids if i is not None)
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
@@ -366,9 +435,11 @@ def dense(labels: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(-1 if v is None else numbers.setdefault(v, len(numbers)) for v in labels)
 
 
-def sentences(text: str, offsets: Sequence[tuple[int, int]], special: Sequence[bool]) -> tuple[int, ...]:
-    """The sentence of each token: a new one begins after `.`, `!` or `?` followed by a space."""
-    ends = [m.end() for m in _SENTENCE_END.finditer(text)]
+def sentences(
+    text: str, offsets: Sequence[tuple[int, int]], special: Sequence[bool], also: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The sentence of each token: a new one begins after `.`, `!` or `?` followed by a space, and where one ends `also`."""
+    ends = [*(m.end() for m in _SENTENCE_END.finditer(text)), *also]
     return dense(
         [None if s else sum(end <= start for end in ends) for (start, _), s in zip(offsets, special, strict=True)]
     )

@@ -12,7 +12,7 @@ from heatcheck.core.types import HeatcheckError, Inputs
 from heatcheck.models.networks import watch_entries
 
 Ask = Callable[[Inputs], Tensor]
-ENCODER = "use an encoder such as BERT or RoBERTa"
+CLASSIFIER = "use an encoder such as BERT or RoBERTa, or a decoder such as GPT-2 or Llama"
 
 
 def word_embedding(network: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
@@ -22,7 +22,7 @@ def word_embedding(network: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
     except (AttributeError, NotImplementedError):
         module = None
     if not callable(module):
-        raise HeatcheckError(f"{name} has no word embeddings, so its inputs cannot be explained; {ENCODER}")
+        raise HeatcheckError(f"{name} has no word embeddings, so its inputs cannot be explained; {CLASSIFIER}")
     return partial(_first, module)
 
 
@@ -39,6 +39,25 @@ def extra_inputs(network: nn.Module, attention: Tensor) -> dict[str, Tensor]:
     everywhere = torch.zeros_like(attention)
     everywhere[:, 0] = 1
     return {"global_attention_mask": everywhere}
+
+
+def knows_types(network: nn.Module) -> bool:
+    """Whether a network tells the two parts of a pair apart by token types: BERT does, RoBERTa and GPT-2 do not."""
+    tables = (m for name, m in network.named_modules() if name.endswith("token_type_embeddings"))
+    relative = any(name.endswith("seg_embed") for name, _ in network.named_parameters())  # XLNet
+    return relative or any(getattr(m, "num_embeddings", 0) > 1 for m in tables)
+
+
+def reads_last_place(network: nn.Module) -> bool:
+    """Whether a network takes its summary from the last place, whatever stands there, as XLNet does."""
+    summary = any(type(m).__name__.endswith("SequenceSummary") for m in network.modules())
+    return summary and getattr(getattr(network, "config", None), "summary_type", None) == "last"
+
+
+def unpadded(x: Inputs) -> Inputs:
+    """One text without its padding."""
+    seen = x["attention"][0] > 0
+    return Inputs({name: v[:, seen] for name, v in x.tensors.items() if name != "start"})
 
 
 def first_position(network: nn.Module, rows: int, run: Callable[[], object]) -> int:

@@ -46,6 +46,8 @@ class AttentionTrace(Rules):
         """Rows and columns of the patch grid: of the last convolution before the first attention."""
         self._changed = False
         self._softmax: Tensor | None = None
+        self._stacked: Tensor | None = None
+        """The softmax with samples and heads on one axis, as DeBERTa-v2 multiplies it."""
         self._mixed: Tensor | None = None
 
     @property
@@ -61,6 +63,11 @@ class AttentionTrace(Rules):
         return out
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        if a is self._stacked and self._softmax is not None and b.ndim == 3:
+            self.blocks.append(Block(self._softmax, b.unflatten(0, self._softmax.shape[:2])))
+            self._softmax = self._stacked = None
+            self._mixed = super().matmul(a, b)
+            return self._mixed
         if a is not self._softmax or a.ndim != b.ndim or a.ndim not in (3, 4):
             return super().matmul(a, b)
         one_head = a.ndim == 3
@@ -84,6 +91,8 @@ class AttentionTrace(Rules):
             given = [a for a in (*args, *(kwargs or {}).values()) if depends(a)]
             if name in _COPIES and self._softmax is not None and given and given[0] is self._softmax:
                 self._softmax = out
+            elif name in ("view", "reshape", "flatten") and given and given[0] is self._softmax:
+                self._stacked = out if out.ndim == 3 and out.shape[1:] == given[0].shape[-2:] else None
             elif self._mixed is not None and any(a is self._mixed for a in given):
                 self._follow(name, args, given, out)
         return out
@@ -93,8 +102,9 @@ class AttentionTrace(Rules):
         block, mixed = self.blocks[-1], self._mixed
         whole = mixed is not None and out.numel() == mixed.numel()
         self._mixed = out if whole else None
-        if name == "linear" and block.projection is None:
-            block.projection, self._mixed = args[1], out
+        weights = args[1] if name == "linear" else args[2].mT if name == "addmm" else None
+        if weights is not None and block.projection is None:
+            block.projection, self._mixed = weights, out
         elif name == "add" and len(given) == 2 and whole:
             block.stream, self._mixed = given[0] if given[1] is mixed else given[1], None
 

@@ -30,7 +30,8 @@ class Seen(Generic[R]):
         logits: class scores.
         target: the class of each question.
         value: the scalar explained, one per question.
-        read: the sites that the network reads, and not padding; None where it reads all.
+        given: the inputs, as the network got them.
+        read: the sites that the network reads, and not padding, in its own order; None where it reads all.
     """
 
     rules: R
@@ -39,6 +40,7 @@ class Seen(Generic[R]):
     logits: Float[Tensor, "m c"]
     target: Int[Tensor, " n"]
     value: Float[Tensor, " n"]
+    given: Inputs
     read: Bool[Tensor, "m s"] | None = None
 
     def gradients(self, of: Sequence[Tensor], keep: bool = False) -> tuple[Tensor, ...]:
@@ -192,7 +194,9 @@ class Inside(Calls):
                 own = self._there(batch.target[rows[index]])
                 value = scalar(logits[: len(own)], own, output)
                 entered = self.domain.leaf(given)
-                return read(Seen(active, leaf, entered, logits, own, value, self.domain.seen(given))).detach()
+                seen = self.domain.seen(given)
+                order = None if seen is None else self.domain.entering(seen, given)
+                return read(Seen(active, leaf, entered, logits, own, value, given, order)).detach()
 
         self.spent.asked += forwards * len(rows)
         self.spent.slopes += backwards * len(rows)

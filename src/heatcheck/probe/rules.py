@@ -286,6 +286,17 @@ def _matmul(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
     return torch.matmul(a, b)
 
 
+def _addmm(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
+    """A linear layer with its bias first and its weights transposed, as GPT-2 writes them."""
+    given = _bound("input mat1 mat2", args, kwargs, {"beta": 1, "alpha": 1})
+    plain = given["beta"] == given["alpha"] == 1 and not depends(given["input"]) and given["input"].ndim == 1
+    if not plain or depends(given["mat2"]):
+        rules.unknown("addmm of more than an input, fixed weights and a bias")
+        out: Tensor = func(*args, **kwargs)
+        return out
+    return rules.affine(F.linear, given["mat1"], given["mat2"].mT, given["input"])
+
+
 def _softmax(rules: Rules, func: Any, args: Any, kwargs: Any) -> Tensor:
     given = _bound("input dim", args, {k: v for k, v in kwargs.items() if k not in ("_stacklevel",)}, {})
     x = given["input"] if given.get("dtype") is None else given["input"].to(given["dtype"])
@@ -429,6 +440,7 @@ _HANDLERS: dict[str, Callable[[Rules, Any, Any, Any], Any]] = {
     "rdiv": _rdiv,
     "matmul": _matmul,
     "rmatmul": _matmul,
+    "addmm": _addmm,
     "softmax": _softmax,
     "max_pool1d": _max_pool,
     "max_pool2d": _max_pool,
