@@ -22,6 +22,7 @@ from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
 from heatcheck.models.base import Model
 from heatcheck.models.devices import FP32
+from heatcheck.models.objects import with_tokenizer
 from heatcheck.models.outputs import Number, as_number
 from heatcheck.models.preprocess import SAY_IT
 from heatcheck.models.targets import checked_target
@@ -394,7 +395,8 @@ def label_models(models: Any) -> dict[str, Any]:
     """Models by the label tables show; `trained:FOLDER@*` is one for each checkpoint."""
     if isinstance(models, Mapping):
         return {name: model for label, spec in models.items() for name, model in _each_of(label, spec)}
-    many = list(models) if isinstance(models, list | tuple) else [models]
+    one = not isinstance(models, list | tuple) or with_tokenizer(models) is not None
+    many = [models] if one else list(models)
     labels: dict[str, Any] = {}
     for model in (each for spec in many for _, each in _each_of("", spec)):
         label = model if isinstance(model, str) else getattr(model, "name", None) or _type_name(model)
@@ -422,6 +424,8 @@ def precise_label(label: str, precision: str) -> str:
 
 
 def _type_name(model: Any) -> str:
+    if text := with_tokenizer(model):
+        return type(text[0]).__name__
     return type(model.func if isinstance(model, functools.partial) else model).__name__
 
 

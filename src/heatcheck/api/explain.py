@@ -18,6 +18,7 @@ from heatcheck.core.types import (
     NotApplicable,
     Sample,
     Streams,
+    TextPair,
     digest_of_tensor,
 )
 from heatcheck.data.base import Dataset
@@ -47,7 +48,9 @@ def explain(
 
     Args:
         model: a module, a name, a callable or an adapter.
-        x: inputs ready for the model `[b, …]`, or a picture's path, a PIL picture, texts.
+        x: inputs ready for the model `[b, …]`, or a picture's path, a PIL picture, a text, a list of any of these; a
+            pair of texts that are read together is a `TextPair` or a tuple of two strings, while a list of strings is
+            always so many texts.
         method: a spec such as `"integrated_gradients(steps=20)"`, a component or a declared function.
         target: the class to explain, for all or for each; or a number made of the model's output: a function
             `output -> [n]`, `column:N` or `FILE.py:FUNCTION`; the predicted class if None.
@@ -251,7 +254,9 @@ def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[i
         return rows, digests, [None] * len(rows), [None] * len(rows)
     if isinstance(x, Tensor | Mapping):
         return as_inputs(explained, explained.domain.wrap(x))
-    data = load_data([x] if not isinstance(x, list | tuple | Dataset) else x)
+    x = TextPair(*x) if isinstance(x, tuple) and len(x) == 2 and all(isinstance(part, str) for part in x) else x
+    many = isinstance(x, list | tuple | Dataset) and not isinstance(x, TextPair)
+    data = load_data(x if many else [x])
     for sample in data:
         if sample.problem:
             raise HeatcheckError(f"{sample.name}: {sample.problem}")

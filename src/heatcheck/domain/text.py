@@ -169,7 +169,8 @@ class TextDomain(Domain):
         ids = x["ids"][0, :shown].tolist()
         tokens = list(self.spell(ids) if self.spell else map(str, ids))
         if "start" in x:
-            tokens[: (start := int(x["start"][0]))] = [""] * start
+            start = int(x["start"][0])
+            tokens[:start] = [""] * start
         return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
 
     def words(self, x: Inputs) -> list[list[tuple[int, ...]]]:

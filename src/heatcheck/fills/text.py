@@ -8,7 +8,6 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from heatcheck.core.types import Batch, HeatcheckError, Inputs
-from heatcheck.domain.base import Domain
 from heatcheck.domain.text import TextDomain
 from heatcheck.fills.base import Fill, fill
 

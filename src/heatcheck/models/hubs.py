@@ -29,6 +29,10 @@ from heatcheck.models.vision_shim import (
 from heatcheck.models.weights import fill_network, load_weights
 
 _IMAGENET = 1000
+NO_HEAD = (
+    "which reads texts but has no layer that classifies them: train one, such as with heatcheck train text "
+    "--model FOLDER --data csv:FILE"
+)
 
 
 @contextlib.contextmanager
@@ -166,7 +170,10 @@ def _modality(name: str, request: Request) -> Modality:
     if not found and request.headless:
         found = [modality for modality in _TASKS if type(config) in _auto(transformers, modality)._model_mapping]
     if not found:
-        raise HeatcheckError(f"hf:{name} is {written or 'of unknown architecture'}: no image or sequence classifier")
+        remedy = f"; {NO_HEAD}" if type(config) in _auto(transformers, Modality.TEXT)._model_mapping else ""
+        raise HeatcheckError(
+            f"hf:{name} is {written or 'of unknown architecture'}: no image or sequence classifier{remedy}"
+        )
     if request.modality is not None and request.modality not in found:
         raise HeatcheckError(f"hf:{name} is {written}, so modality={request.modality!r} does not fit")
     return Modality(request.modality or found[0])

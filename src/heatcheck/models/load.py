@@ -45,8 +45,9 @@ def load_model(
     Args:
         spec: a model that `heatcheck list models` shows, such as `efficientnet_lite0`, `timm:NAME`, `FILE.py:NAME` or
             `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; the path of weights whose file
-            name tells what they are, such as `cifar10_resnet20_akamaster.safetensors`; a `torch.nn.Module`; a function
-            from a batch of inputs to class scores (a black box); or what this function returned.
+            name tells what they are, such as `cifar10_resnet20_akamaster.safetensors`; a `torch.nn.Module`; a text
+            classifier of transformers as `(network, tokenizer)` or as a pipeline; a function from a batch of inputs to
+            class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
         preprocess: what is done to a picture before the model sees it, as a `Preprocess`, a text such as `imagenet`, or
             in any other form that `heatcheck.models.transforms.as_preprocess` reads; by default what the model says. For

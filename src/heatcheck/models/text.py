@@ -125,7 +125,7 @@ class TextModel(TorchModel):
             pad=filler(tokenizer),
             mask=tokenizer.mask_token_id,
             unk=tokenizer.unk_token_id,
-            specials=marks(tokenizer),
+            specials=special_ids(tokenizer),
             in_front=not reads_last_place(network),
         )
         super().__init__(network, name, domain, classes=classes)
@@ -138,8 +138,8 @@ class TextModel(TorchModel):
         self._own_embedding()
         self._extents: dict[str, Extent] = {}
         self.longest = self._limit() if tokens is None else min(tokens, self._limit())
-        if tokens is not None and self.longest <= (marks := tokenizer.num_special_tokens_to_add()):
-            raise HeatcheckError(f"tokens={tokens}: {name} adds {marks} special tokens to each text; ask for more")
+        if tokens is not None and self.longest <= (added := tokenizer.num_special_tokens_to_add()):
+            raise HeatcheckError(f"tokens={tokens}: {name} adds {added} special tokens to each text; ask for more")
         self.preprocessing = {"tokenizer": tokenizer_digest(tokenizer), "longest": self.longest}
         if self._positions_were_moved():
             self.preprocessing["positions"] = "kept"
@@ -226,9 +226,8 @@ class TextModel(TorchModel):
         }
         if any(tokens.types):
             rows["types"] = (tokens.types, self.tokenizer.pad_token_type_id)
-        return with_start(
-            Inputs({name: self._padded(torch.tensor([own]), length, blank) for name, (own, blank) in rows.items()})
-        )
+        x = Inputs({name: self._padded(torch.tensor([own]), length, blank) for name, (own, blank) in rows.items()})
+        return x.replace(start=torch.tensor([length - len(tokens.ids)])) if self.side == "left" else x
 
     def _padded(self, values: Shaped[Tensor, "... t"], length: int, blank: int) -> Shaped[Tensor, "... s"]:
         """Values of tokens, padded on the model's side."""
@@ -310,7 +309,7 @@ class TextModel(TorchModel):
             "verbose": False,
         }
         pair = sample.content if isinstance(sample.content, TextPair) else None
-        given = pair or (sample.content,)
+        given = texts_of(sample.content)
         found = self.tokenizer(*given, truncation=False, **wanted)
         total = len(found["input_ids"])
         if total > self.longest:
@@ -409,13 +408,39 @@ class TextModel(TorchModel):
             )
 
 
+def texts_of(content: str | TextPair) -> tuple[str, ...]:
+    """The text, or the two texts, that a tokenizer is given."""
+    return (content,) if isinstance(content, str) else tuple(content)
+
+
+def read_together(tokenizer: Any, contents: Sequence[str | TextPair], longest: int, *, in_front: bool = True) -> Inputs:
+    """Texts, or pairs of them, as one batch for training.
+
+    Args:
+        tokenizer: cuts them up.
+        contents: the texts.
+        longest: how many tokens of each are read.
+        in_front: whether padding follows behind them; else it comes before them.
+    """
+    read = [tokenizer(*texts_of(c), truncation="longest_first", max_length=longest, verbose=False) for c in contents]
+    blanks = {"input_ids": filler(tokenizer), "attention_mask": 0, "token_type_ids": tokenizer.pad_token_type_id}
+    names = {"input_ids": "ids", "attention_mask": "attention", "token_type_ids": "types"}
+
+    def joined(name: str) -> Tensor:
+        rows = [torch.tensor(found[name], dtype=torch.long) for found in read]
+        side = "right" if in_front else "left"
+        return torch.nn.utils.rnn.pad_sequence(rows, True, blanks[name], padding_side=side)
+
+    return Inputs({names[name]: joined(name) for name in names if name in read[0]})
+
+
 def filler(tokenizer: Any) -> int:
     """The id that stands where nothing is read: the padding token's, else that of the end of a text, else of the unknown."""
     known = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
     return next((int(token) for token in known if token is not None), 0)
 
 
-def marks(tokenizer: Any) -> frozenset[int]:
+def special_ids(tokenizer: Any) -> frozenset[int]:
     """The ids of tokens that belong to no text: begin, end, separators and padding; the unknown and mask tokens do."""
     ids = (getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "bos", "eos", "pad"))
     return frozenset(int(i) for i in ids if i is not None)

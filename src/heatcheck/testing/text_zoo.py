@@ -176,7 +176,9 @@ def _trained(cuts: str, marks: tuple[str, ...], unknown: str) -> str:
     else:
         pieces, _ = learnt(words, 60)
         own = [*marks, *pieces]
-        tokenizer = Tokenizer(models.Unigram([(p, -1 - i / 1000) for i, p in enumerate(own)], unk_id=own.index(unknown)))
+        tokenizer = Tokenizer(
+            models.Unigram([(p, -1 - i / 1000) for i, p in enumerate(own)], unk_id=own.index(unknown))
+        )
         tokenizer.decoder = decoders.Metaspace()
     tokenizer.pre_tokenizer = splitters[cuts]
     tokenizer.add_special_tokens(list(marks))
@@ -222,12 +224,24 @@ def network_of(family: Family, vocabulary: int, pad: int | None, **more: Any) ->
     return network
 
 
+class SmallText(TextModel):
+    """A small text classifier that brings its own texts, so that methods can be checked on it."""
+
+    adds_up = False
+
+    def inputs(self, n: int, seed: int = 0) -> Inputs:
+        """`n` texts of one length; the first ones are the same whatever `n` is."""
+        texts = [SENTENCES[(i + seed) % len(SENTENCES)] for i in range(n)]
+        length = max(self.encode(said(text))["ids"].shape[1] for text in SENTENCES)
+        return Inputs.cat([self.encode(said(text), length) for text in texts])
+
+
 @cache
-def small_text(name: str, side: str | None = None) -> TextModel:
+def small_text(name: str, side: str | None = None) -> SmallText:
     """A small classifier of a family; every call gives the same one."""
     family = FAMILIES[name]
     tokenizer = tokenizer_of(family, side)
-    model = TextModel(network_of(family, len(tokenizer), tokenizer.pad_token_id), tokenizer, name)
+    model = SmallText(network_of(family, len(tokenizer), tokenizer.pad_token_id), tokenizer, name)
     model.check()
     return model
 

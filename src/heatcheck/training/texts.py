@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from heatcheck.core.types import HeatcheckError, Inputs, Modality, Sample
+from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.models.base import TorchModel
 from heatcheck.models.networks import in_order_of_use
-from heatcheck.models.text import TextModel
+from heatcheck.models.text import TextModel, read_together, texts_of
 from heatcheck.models.text_description import DESCRIPTION, describe
 from heatcheck.training.recipe import Recipe
 from heatcheck.training.task import Examples, Task, generator
@@ -45,15 +44,8 @@ class TextTask(Task):
         return self._encoded([self.judged[i] for i in rows])
 
     def _encoded(self, samples: Sequence[Sample]) -> Examples:
-        found = self.tokenizer(
-            [s.content for s in samples],
-            padding=True,
-            truncation=True,
-            max_length=self.longest,
-            return_tensors="pt",
-            verbose=False,
-        )
-        x = Inputs({"ids": found["input_ids"], "attention": found["attention_mask"]})
+        in_front = self.model.domain.in_front
+        x = read_together(self.tokenizer, [s.content for s in samples], self.longest, in_front=in_front)
         return Examples(x, torch.tensor([int(s.label or 0) for s in samples]))
 
     def batches(self, epoch: int) -> list[list[int]]:
@@ -66,10 +58,6 @@ class TextTask(Task):
             near = sorted(order[start : start + _POOL * size], key=lambda i: _length(self.samples[i]))
             batches += [near[i : i + size] for i in range(0, len(near), size)]
         return [batches[i] for i in torch.randperm(len(batches), generator=rng).tolist()]
-
-    def scores(self, network: nn.Module, x: Inputs) -> Float[Tensor, "n c"]:
-        """The network's class scores for token ids, as its author calls it."""
-        return self.model.read(network(input_ids=x["ids"], attention_mask=x["attention"]), len(x))
 
     def prepare(self, network: nn.Module) -> None:
         """All weights learn, or those of the last layers and of what lies behind them."""
@@ -107,4 +95,4 @@ def upper_part(model: TextModel, layers: int) -> frozenset[str]:
 
 
 def _length(sample: Sample) -> int:
-    return len(sample.content)
+    return sum(map(len, texts_of(sample.content)))
