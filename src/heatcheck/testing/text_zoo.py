@@ -195,8 +195,13 @@ def tokenizer_of(family: Family, side: str | None = None) -> Any:
     own.post_processor = processors.TemplateProcessing(
         single=family.single, pair=family.pair, special_tokens=[(m, own.token_to_id(m)) for m in marks]
     )
+    names = ["input_ids", *(["token_type_ids"] if ":1" in family.pair else []), "attention_mask"]
     return load_transformers().PreTrainedTokenizerFast(
-        tokenizer_object=own, **family.marks, padding_side=side or family.side, model_max_length=120
+        tokenizer_object=own,
+        **family.marks,
+        padding_side=side or family.side,
+        model_max_length=120,
+        model_input_names=names,
     )
 
 
