@@ -8,7 +8,8 @@ import torch
 
 import heatcheck as hc
 from heatcheck.core import catalogue
-from heatcheck.testing.zoo import ZOO, brief, page, picture, small, table
+from heatcheck.testing.text_zoo import FAMILIES, TEXT, small_text
+from heatcheck.testing.zoo import ZOO, brief, page, picture, small, table, text_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -16,14 +17,32 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.slow
 def test_the_page_is_what_it_would_be_now():
-    assert PAGE.read_text(encoding="utf-8") == page(table()), "run `make docs`"
+    assert PAGE.read_text(encoding="utf-8") == page(table(), text_table()), "run `make docs`"
 
 
 def promised() -> list[tuple[str, str]]:
-    """What the page says that works."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines() if "|" in line]
-    return [(name, row[0].strip("`")) for row in rows[2:] for name, cell in zip(rows[0][1:], row[1:], strict=True)
-            if cell == "✓"]  # fmt: skip
+    """What the page says that works: architectures and methods."""
+    found, head = [], []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if cells[:1] == ["method"]:
+            head = cells
+        elif cells:
+            found += [(name, cells[0].strip("`")) for name, cell in zip(head, cells, strict=True) if cell == "✓"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_the_page_promises_for_texts_gives_maps(name):
+    methods = [method for family, method in promised() if family == name]
+    assert len(methods) >= 20
+    for method in methods:
+        heat = hc.explain(small_text(name), [TEXT], method=brief(method))
+        if "needs" in heat.status[0]:  # a reference, or other texts, which this one does not have
+            continue
+        assert heat.status == ("ok",), (method, heat.status)
+        assert torch.isfinite(heat.values).all(), method
 
 
 @pytest.mark.slow

@@ -56,8 +56,9 @@ def _blank(text: str, span: Span) -> bool:
 
 
 def _spaced(text: str, before: Span, own: Span) -> bool:
-    """Whether a space lies between two tokens, or begins the second."""
-    return any(c.isspace() for c in text[before[1] : own[0]]) or text[slice(*own)][:1].isspace()
+    """Whether a space lies between two tokens, ends the first or begins the second."""
+    between = text[slice(*before)][-1:] + text[before[1] : own[0]] + text[slice(*own)][:1]
+    return any(c.isspace() for c in between)
 
 
 def _marked(text: str, before: Span, own: Span) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec
-from heatcheck.core.types import Inputs
+from heatcheck.core.types import Inputs, Modality
 from heatcheck.models.architectures.bagnet import bagnet9
 from heatcheck.models.architectures.bcos import bcos_resnet
 from heatcheck.models.architectures.fixup import xfixup_resnet50
@@ -26,6 +26,7 @@ from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision
 from heatcheck.run.rehearsal import applicable
+from heatcheck.testing.text_zoo import FAMILIES, small_text, text_for
 
 CLASSES = 5
 EDGE = 64
@@ -122,16 +123,32 @@ def brief(id: str) -> str:
     return str(Spec(id, {name: n for name, n in few.items() if name in params}))
 
 
-def table() -> dict[str, dict[str, str | None]]:
-    """For every architecture, the reason why each method does not apply, or None."""
+Table = dict[str, dict[str, str | None]]
+"""For every architecture, the reason why each method does not apply, or None."""
+
+
+def table() -> Table:
+    """What applies to the networks that read pictures."""
     return {name: applicable(small(name), picture(name)) for name in ZOO}
 
 
-def page(found: dict[str, dict[str, str | None]]) -> str:
-    """The table as a page: which method works on which architecture, and why not."""
-    shipped = (e for e in catalogue.methods_by_family() if e.module.startswith("heatcheck."))
-    methods = [e for e in shipped if "image" in e.facts["on"]]
+def text_table() -> Table:
+    """What applies to the networks that read texts."""
+    return {name: applicable(small_text(name), text_for(name)) for name in FAMILIES}
+
+
+def page(pictures: Table, texts: Table) -> str:
+    """The tables as a page: which method works on which architecture, and why not."""
     reasons: dict[str, int] = {}
+    parts = [_TITLE, *_rows(pictures, Modality.IMAGE, reasons), "", _TEXTS, *_rows(texts, Modality.TEXT, reasons)]
+    why = [f"{n}. {reason}" for reason, n in reasons.items()]
+    return "\n".join([*parts, "", _REASONS, *why, ""])
+
+
+def _rows(found: Table, modality: Modality, reasons: dict[str, int]) -> list[str]:
+    """One table's lines; new reasons get the next numbers."""
+    shipped = (e for e in catalogue.methods_by_family() if e.module.startswith("heatcheck."))
+    methods = [e for e in shipped if modality in e.facts["on"]]
     lines = []
     for entry in methods:
         cells = []
@@ -142,9 +159,7 @@ def page(found: dict[str, dict[str, str | None]]) -> str:
             else:
                 cells.append(f"[{reasons.setdefault(reason.replace(name, 'the model'), len(reasons) + 1)}]")
         lines.append(f"| `{entry.id}` | " + " | ".join(cells) + " |")
-    head = ["| method | " + " | ".join(found) + " |", "| --- |" + " :-: |" * len(found)]
-    why = [f"{n}. {reason}" for reason, n in reasons.items()]
-    return "\n".join([_TITLE, *head, *lines, "", _REASONS, *why, ""])
+    return ["| method | " + " | ".join(found) + " |", "| --- |" + " :-: |" * len(found), *lines]
 
 
 _TITLE = """# Which method works on which architecture
@@ -152,8 +167,12 @@ _TITLE = """# Which method works on which architecture
 Every method at its defaults, tried on a small network of each kind. ✓ works; a number leads to the reason why not.
 `heatcheck doctor MODEL` says the same for a model of yours. Written by `make docs`; a test keeps it true.
 """
+_TEXTS = """## Texts
+
+Small classifiers of transformers; the last three are decoders, whose head reads the last token. MiniLM is a BERT.
+"""
 _REASONS = """## Reasons
 """
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(table()), encoding="utf-8")
+    Path(sys.argv[1]).write_text(page(table(), text_table()), encoding="utf-8")
