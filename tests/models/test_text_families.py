@@ -1,5 +1,7 @@
 """Every family of text classifiers: encoders and decoders, padded on either side, with tokenizers of three kinds."""
 
+import copy
+
 import pytest
 import torch
 from captum.attr import LayerIntegratedGradients
@@ -13,6 +15,7 @@ from heatcheck.models.last_token import reads_last_token
 from heatcheck.models.load import load_model
 from heatcheck.models.text_questions import hidden, unpadded
 from heatcheck.models.vision_shim import load_transformers
+from heatcheck.probe.attention import AttentionTrace
 from heatcheck.run.rehearsal import applicable
 from heatcheck.testing import check_method
 from heatcheck.testing.scenes import batch_of, probe_for
@@ -28,6 +31,12 @@ MUTANTS = (
     ("models/last_token.py", '"attention_mask": attention.scatter(1, last[:, None], 1)', "", "test_all_tokens_hidden"),
     ("domain/text.py", '(places + x["start"][:, None])', "places", "test_padding_on_either_side"),
     ("domain/text.py", '(places - x["start"][:, None])', "places", "test_maps_of_left_padded_texts"),
+    (
+        "probe/rules.py",
+        'given["mat2"].mT, given["input"])',
+        'given["mat2"].mT, None)',
+        "test_the_linear_layers_of_gpt2",
+    ),
     ("fills/text.py", "gone.long() + 2 * behind.long()", "gone.long()", "test_all_tokens_hidden"),
 )
 DECODERS = ("GPT-2", "Llama", "Qwen2")
@@ -268,3 +277,43 @@ def test_captum_gives_the_same_integrated_gradients(name):
     ours = hc.explain(model, [TEXT], method="integrated_gradients(steps=30, baseline=unk)", target=1)
     assert_close(ours.values[0, : ids.shape[1]], theirs.sum(-1)[0].detach(), rtol=1e-5, atol=1e-5)
     assert ours.values.abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "XLNet"])
+def test_the_attention_that_methods_see_is_the_networks_own(name):
+    """Transformers gives its attention weights by itself; GPT-2, DeBERTa-v2 and ModernBERT compute them in ways of their own."""
+    model = small_text(name)
+    x = unpadded(model.encode(said(TEXT)))
+    leaf = model.domain.leaf(x).detach().requires_grad_()
+    with AttentionTrace() as trace:
+        model.logits(model.domain.with_leaf(x, leaf))
+    body = model.module().base_model
+    with torch.inference_mode():
+        theirs = body(input_ids=x["ids"], attention_mask=x["attention"], output_attentions=True).attentions
+    assert len(trace.blocks) == len(theirs) == model.module().config.num_hidden_layers
+    for block, own in zip(trace.blocks, theirs, strict=True):
+        assert_close(block.weights, own, rtol=1e-5, atol=1e-6)
+        assert block.stream is not None and block.projection is not None
+        assert block.values.shape == (*own.shape[:2], own.shape[-1], 16 // own.shape[1])
+
+
+def test_the_linear_layers_of_gpt2_follow_the_rules_of_linear_layers():
+    """GPT-2 writes them as addmm with transposed weights; with ordinary layers in their place all maps are the same."""
+    model = small_text("GPT-2")
+
+    def plain(old):
+        new = torch.nn.Linear(old.nx, old.nf)
+        new.weight, new.bias = torch.nn.Parameter(old.weight.T.contiguous()), torch.nn.Parameter(old.bias.clone())
+        return new
+
+    network = copy.deepcopy(model.module())
+    for module in list(network.modules()):
+        for child, own in list(module.named_children()):
+            if type(own).__name__ == "Conv1D":
+                setattr(module, child, plain(own))
+    twin = model.around(network)
+    assert not any(type(m).__name__ == "Conv1D" for m in twin.module().modules())
+    for method in ("lrp", "attn_lrp", "deep_lift", "bt_token", "transformer_attribution", "legrad"):
+        ours, theirs = (hc.explain(m, [TEXT], method=method, target=1).values for m in (model, twin))
+        assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+        assert ours.any(), method
