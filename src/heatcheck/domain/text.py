@@ -93,10 +93,6 @@ class TextDomain(Domain):
         index = (places - x["start"][:, None]) % len(places)
         return values.gather(-1, index.reshape(len(index), *[1] * (values.ndim - 2), -1).expand_as(values))
 
-    def padding(self, x: Inputs) -> Bool[Tensor, "b t"]:
-        """The places that no token of the text ever had."""
-        return x["special"] & (x["attention"] == 0)
-
     def leaf_range(self, x: Inputs) -> Float[Tensor, " b"]:
         leaf, seen = self.leaf(x).detach(), self.seen(x)[..., None]
         low, high = torch.where(seen, leaf, torch.inf), torch.where(seen, leaf, -torch.inf)
@@ -258,6 +254,11 @@ def words_of(ids: Sequence[int], number: Sequence[int]) -> list[tuple[int, ...]]
     for id, own in zip(ids, number, strict=True):
         found.setdefault(own, []).append(id)
     return [tuple(found[own]) for own in sorted(found) if own >= 0]
+
+
+def padding_of(x: Inputs) -> Bool[Tensor, "b t"]:
+    """The places that no token of a text ever had."""
+    return x["special"] & (x["attention"] == 0)
 
 
 def with_start(x: Inputs) -> Inputs:

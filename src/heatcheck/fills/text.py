@@ -8,7 +8,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from heatcheck.core.types import Batch, HeatcheckError, Inputs
-from heatcheck.domain.text import TextDomain
+from heatcheck.domain.base import Domain
+from heatcheck.domain.text import TextDomain, padding_of
 from heatcheck.fills.base import Fill, fill
 
 
@@ -61,12 +62,12 @@ class Remove(Fill):
     def full(self, domain: TextDomain, batch: Batch) -> Inputs:
         return all_tokens(domain, batch.x, "pad", attended=False)
 
-    def erase(self, domain: TextDomain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
+    def erase(self, domain: Domain, x: Inputs, keep: Shaped[Tensor, "n s"], full: Inputs) -> Inputs:
         if keep.dtype != torch.bool:
             raise HeatcheckError("fill='remove' cannot delete a part of a token; use mask, pad or unk with soft masks")
         mixed = domain.delete(x, keep, full)
         gone = ~(keep | ~domain.deletable(x))
-        behind = domain.padding(x)
+        behind = padding_of(x)
         if "start" in x:
             behind = behind & (torch.arange(gone.shape[1], device=gone.device) >= x["start"][:, None])
         order = (gone.long() + 2 * behind.long()).argsort(dim=1, stable=True)

@@ -31,7 +31,7 @@ from heatcheck.models.weights import fill_network, load_weights
 _IMAGENET = 1000
 NO_HEAD = (
     "which reads texts but has no layer that classifies them: train one, such as with heatcheck train text "
-    "--model FOLDER --data csv:FILE"
+    "--model FOLDER --data csv:FILE --out NEW"
 )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, TextPair, digest_of
 from heatcheck.data.references import spans_of
-from heatcheck.domain.text import TextDomain, with_start, words_of
+from heatcheck.domain.text import TextDomain, padding_of, with_start, words_of
 from heatcheck.models.base import Layer, TorchModel
 from heatcheck.models.last_token import answer_at_last, reads_last_token
 from heatcheck.models.lengths import Rounding
@@ -165,7 +165,7 @@ class TextModel(TorchModel):
         if "types" in x and self.types:
             given["token_type_ids"] = self.domain.entering(x["types"], x)
         if reads_last_token(network):
-            text = self.domain.entering(~self.domain.padding(x), x) if "special" in x else None
+            text = self.domain.entering(~padding_of(x), x) if "special" in x else None
             return answer_at_last(network, given, text)
         return network(**given, **extra_inputs(network, attention))
 
@@ -318,7 +318,7 @@ class TextModel(TorchModel):
         special = tuple(bool(s) for s in found["special_tokens_mask"])
         if all(special):
             raise HeatcheckError(f"{self.name} sees no token in sample {sample.name!r}")
-        text, shift = (pair.joined, len(pair.first) + 1) if pair else (sample.content, 0)
+        text, shift = (pair.joined, len(pair.first) + 1) if pair else ("".join(given), 0)
         part = [None if s else p for s, p in zip(special, found.sequence_ids(), strict=True)]
         moved = [
             (a + shift * bool(p), b + shift * bool(p)) for (a, b), p in zip(found["offset_mapping"], part, strict=True)

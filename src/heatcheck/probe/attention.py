@@ -64,7 +64,7 @@ class AttentionTrace(Rules):
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         if a is self._stacked and self._softmax is not None and b.ndim == 3:
-            self.blocks.append(Block(self._softmax, b.unflatten(0, self._softmax.shape[:2])))
+            self.blocks.append(Block(self._softmax, b.reshape(*self._softmax.shape[:2], *b.shape[1:])))
             self._softmax = self._stacked = None
             self._mixed = super().matmul(a, b)
             return self._mixed
@@ -91,8 +91,8 @@ class AttentionTrace(Rules):
             given = [a for a in (*args, *(kwargs or {}).values()) if depends(a)]
             if name in _COPIES and self._softmax is not None and given and given[0] is self._softmax:
                 self._softmax = out
-            elif name in ("view", "reshape", "flatten") and given and given[0] is self._softmax:
-                self._stacked = out if out.ndim == 3 and out.shape[1:] == given[0].shape[-2:] else None
+            elif name in ("view", "reshape", "flatten") and self._softmax is not None and args[0] is self._softmax:
+                self._stacked = out if out.ndim == 3 and out.shape[1:] == self._softmax.shape[-2:] else None
             elif self._mixed is not None and any(a is self._mixed for a in given):
                 self._follow(name, args, given, out)
         return out

@@ -34,6 +34,7 @@ class TextTask(Task):
             raise HeatcheckError(f"{model.name} has no tokenizer, so it cannot learn from texts; write hf:FOLDER")
         self.judged = sorted(self.judged, key=_length)
         self.tokenizer: Any = copy.deepcopy(model.tokenizer)  # it is used beside the model's own, in another thread
+        self.in_front = model.domain.in_front
         self.longest = min(recipe.tokens, model.longest)
         self.learning = upper_part(model, recipe.layers) if recipe.layers else None
 
@@ -44,8 +45,8 @@ class TextTask(Task):
         return self._encoded([self.judged[i] for i in rows])
 
     def _encoded(self, samples: Sequence[Sample]) -> Examples:
-        in_front = self.model.domain.in_front
-        x = read_together(self.tokenizer, [s.content for s in samples], self.longest, in_front=in_front)
+        contents = [s.content for s in samples]
+        x = read_together(self.tokenizer, contents, self.longest, in_front=self.in_front)
         return Examples(x, torch.tensor([int(s.label or 0) for s in samples]))
 
     def batches(self, epoch: int) -> list[list[int]]:
