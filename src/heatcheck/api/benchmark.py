@@ -15,12 +15,14 @@ from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.base import Dataset, causes, unreadable
+from heatcheck.data.catalogue import default_data
 from heatcheck.data.corpus import Corpus, corpus_of
 from heatcheck.data.load import load_data
 from heatcheck.data.matching import match_labels
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Metric
 from heatcheck.models.base import Model
+from heatcheck.models.catalogue import default_model, modality_of_model
 from heatcheck.models.devices import FP32
 from heatcheck.models.objects import with_tokenizer
 from heatcheck.models.outputs import Number, as_number
@@ -49,9 +51,10 @@ class Benchmark:
     >>> result.leaderboard()                                                              # doctest: +SKIP
 
     Args:
-        models: names, modules, callables or adapters; a mapping gives them labels.
+        models: names, modules, callables or adapters; a mapping gives them labels. None for the embedded model that
+            reads the data.
         data: a spec, a path, tensors, arrays, texts, pictures, a torch Dataset or DataLoader, or an iterable of items;
-            see `load_data`.
+            see `load_data`. None for the embedded data that the models read.
         text_column: where the data are a table or dicts, what holds the content, by name or position.
         label_column: likewise, what holds the label.
         preprocess: what is done to pictures before the models see them: `imagenet`, `clip`, `inception`,
@@ -73,8 +76,8 @@ class Benchmark:
         retraining: how networks that were retrained answered; see `roar`.
     """
 
-    models: Any = "efficientnet_lite0"
-    data: Any = "images"
+    models: Any = None
+    data: Any = None
     text_column: str | int | None = None
     label_column: str | int | None = None
     preprocess: Any = None
@@ -179,6 +182,8 @@ class Benchmark:
         for path in self.plugins:
             load_plugin(path)
         samples = self.samples if samples is None else samples
+        if self.models is None or self.data is None:
+            return self._complete(samples).setup(samples)
         profile = load_profile(self.profile)
         methods = label_components("method", profile.methods if self.methods is None else self.methods, self.profile)
         metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
@@ -241,6 +246,18 @@ class Benchmark:
                 only_here=kept,
             ),
         )
+
+    def _complete(self, samples: int | None) -> "Benchmark":
+        """The same with the embedded model that reads the data, or with embedded data that the first model reads."""
+        if self.models is not None:
+            first = next(iter(label_models(self.models).values()))
+            written = isinstance(first, str)
+            modality = modality_of_model(first) if written else load_model(first, guess=True).domain.modality
+            return replace(self, data=default_data(modality))
+        if self.data is None:
+            return replace(self, models=default_model(Modality.IMAGE), data=default_data(Modality.IMAGE))
+        data = self._data(samples, self.seed if samples else None)
+        return replace(self, models=default_model(data.modality))
 
     def _data(self, samples: int | None, seed: int | None) -> Dataset:
         """The samples, read once.

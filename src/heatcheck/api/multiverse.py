@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def multiverse(
-    model: Any = "efficientnet_lite0",
-    data: Any = "images",
+    model: Any = None,
+    data: Any = None,
     *,
     metric: str = "morf",
     factors: Mapping[str, Sequence[Any]] | None = None,

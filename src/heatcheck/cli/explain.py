@@ -50,7 +50,8 @@ class Explanation:
 
 def explain(
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="INPUT", help="Pictures; - reads a text from stdin.")
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Pictures, or texts in quotes; - reads a text from stdin."),
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="The model; an embedded one if not given.", show_default=False)
@@ -85,7 +86,9 @@ def explain(
 
     heatcheck explain cat.jpg dog.jpg --model timm:resnet50 --method grad_cam,lrp
 
-    heatcheck explain --text "a dull and tedious film" --method lime
+    heatcheck explain "a dull and tedious film" --method lime
+
+    heatcheck explain --text dull --model hf:my-bert
 
     echo "what a delight" | heatcheck explain - --method occlusion
     """
@@ -94,13 +97,14 @@ def explain(
 
     for path in plugin or ():
         load_plugin(path)
-    pictures = [name for name in inputs or () if name != "-"]
-    texts = [*(text or ()), *([sys.stdin.read().strip()] if "-" in (inputs or ()) else [])]
+    pictures = [name for name in inputs or () if name != "-" and not is_written_out(name)]
+    texts = [name for name in inputs or () if name != "-" and is_written_out(name)]
+    texts += [*(text or ()), *([sys.stdin.read().strip()] if "-" in (inputs or ()) else [])]
     if bool(pictures) == bool(texts):
         raise SpecError("explain pictures or texts, one kind at a time: INPUT…, --text '…', or - for stdin")
     for name in pictures:
-        if not Path(name).expanduser().is_file():
-            raise SpecError(f"there is no picture {name!r}")
+        if not _is_file(name):
+            raise SpecError(f"there is no picture {name!r}; to explain it as a text, write --text {name!r}")
     everything = method.strip() == "all"
     methods = [e.id for e in catalogue.methods_by_family()] if everything else split(method)
     settings = load_profile(profile)
@@ -118,6 +122,27 @@ def explain(
         DRAWINGS[kind].draw(some, out, json)
     if json:
         emit([DRAWINGS[e.shown["kind"]].record(e, out) for e in found])
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_file()
+    except (OSError, ValueError):  # too long, or with a NUL
+        return False
+
+
+def is_written_out(name: str) -> bool:
+    """Whether an input is a text and not a picture's path: it has several words, and neither is a file nor ends as one.
+
+    >>> is_written_out("a dull film"), is_written_out("my cat.jpg"), is_written_out("dull")
+    (True, False, False)
+    """
+    if len(name.split()) < 2:
+        return False
+    from heatcheck.data.images import SUFFIXES
+    from heatcheck.data.places import kind_of
+
+    return kind_of(Path(name)) is None and Path(name).suffix.lower() not in SUFFIXES
 
 
 def explained(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heatcheck.cli.console import Json, Quiet, console, emit, note, table
-from heatcheck.cli.options import EMBEDDED, Plugins
+from heatcheck.cli.options import Plugins
 from heatcheck.cli.run import FAILED
 from heatcheck.core import catalogue
 from heatcheck.core.plugins import load_plugin
@@ -20,10 +20,13 @@ _ENOUGH = 8  # with fewer samples the distance between two of them says little
 
 
 def fills(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model, such as timm:resnet50.")] = EMBEDDED[
-        "models"
-    ][0],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Data, such as folder:val.")] = str(EMBEDDED["data"]),
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="The model, such as timm:resnet50; else an embedded one."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="Data, such as folder:val; else embedded ones that it reads.")
+    ] = None,
     fill: Annotated[
         list[str] | None, typer.Option("--fill", help="Fills, such as zero,blur; commas or repeated. All else.")
     ] = None,
@@ -63,9 +66,11 @@ def fills(
         raise SpecError(f"--fill: {wrong}")
     shares = _shares(share)
 
+    from heatcheck.api.defaults import with_embedded
     from heatcheck.api.fills import compare_fills
     from heatcheck.data.load import load_data
 
+    (model,), data = with_embedded(None if model is None else [model], data)
     compared = compare_fills(
         model,
         load_data(data, samples=samples, seed=seed),

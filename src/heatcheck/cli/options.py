@@ -14,9 +14,6 @@ from heatcheck.core.spec import split
 if TYPE_CHECKING:
     from heatcheck.api.study import Study
 
-EMBEDDED = {"models": ["efficientnet_lite0"], "data": "images"}
-"""What runs where no model and no data are named: real weights and real pictures that install with pip."""
-
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="A Python file with methods, metrics or fills of your own.")
 ]
@@ -155,7 +152,11 @@ def _optional(name: str, kind: Any) -> inspect.Parameter:
 
 
 def study_of(path: Path | None, **options: Any) -> "Study":
-    """The study that a command line means; options beat the file, the file beats the embedded default."""
+    """The study that a command line means; options beat the file, the file beats the embedded default.
+
+    Where models or data are not named, they are the embedded ones of the modality that the others have.
+    """
+    from heatcheck.api.defaults import with_embedded
     from heatcheck.api.study import Study, folder_name
 
     given = {name: value for name, value in options.items() if value is not None}
@@ -164,8 +165,9 @@ def study_of(path: Path | None, **options: Any) -> "Study":
     if path is not None:
         study = Study.load(path, **given)
         return study if study.out else study.model_copy(update={"out": Path("runs", path.stem)})
-    if given.keys() & EMBEDDED.keys():
-        study = Study.of(**{**EMBEDDED, **given})
-        folder = study.out or Path("runs", folder_name(study.models, study.data))
-        return study.model_copy(update={"out": folder})
-    return Study.of(**{**EMBEDDED, "profile": "quick", "out": "runs/default", **given})
+    models, data = with_embedded(given.get("models"), given.get("data"))
+    given = {**given, "models": models, "data": data}
+    if options.get("models") is None and options.get("data") is None:
+        return Study.of(**{"profile": "quick", "out": "runs/default", **given})
+    study = Study.of(**given)
+    return study if study.out else study.model_copy(update={"out": Path("runs", folder_name(study.models, study.data))})

@@ -94,6 +94,42 @@ def default_data(modality: str) -> str:
     return default_source(sources(), modality).id
 
 
+def modality_of_data(data: str) -> str:
+    """The modality of what a spec or a path holds; `image` where it means nothing.
+
+    A source that can hold either is opened, and a folder is looked at; else nothing is read.
+
+    >>> modality_of_data("texts"), modality_of_data("test_part:csv:reviews.csv"), modality_of_data("squares:folder:x")
+    ('text', 'text', 'image')
+    """
+    head, _, place = data.partition(":")
+    named = source_named(head)
+    if named is not None and (named.modality in _MODALITIES or not named.has_spec):
+        return named.modality if named.has_spec else _MODALITIES[0]
+    if named is not None and named.wraps:
+        return modality_of_data(place)
+    source = named or sources()[source_at(Path(data).expanduser()) or "folder"]
+    if source.modality in _MODALITIES:
+        return source.modality
+    from heatcheck.core.types import HeatcheckError
+
+    loading = "heatcheck.data.load"
+    try:
+        return str(import_attribute(loading, "load_data")(data, samples=1, seed=None).modality)
+    except HeatcheckError:
+        return _MODALITIES[0]
+
+
+_MODALITIES = ("image", "text")
+
+
+def source_at(path: Path) -> str | None:
+    """The id of the source whose layout a folder has, or whose suffix a file has; None if it is no such thing."""
+    if path.is_dir():
+        return next((id for id, source in sources().items() if source.fits(path)), None)
+    return next((id for id, source in sources().items() if path.suffix.lower() in source.suffixes), None)
+
+
 def split_spec(data: str) -> tuple[str, str, str]:
     """What a spec says before the path it names, that path, and what it says after it.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from heatcheck.core.spec import SpecError, suggest
 from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset, LabelsArg, Listing, SourceOptions
-from heatcheck.data.catalogue import DataSource, parameters, source_named, sources
+from heatcheck.data.catalogue import DataSource, parameters, source_at, source_named, sources
 from heatcheck.data.images import SUFFIXES
 from heatcheck.data.labels import ClassesArg, Labels, read_lines
 from heatcheck.data.places import kind_of, near_names
@@ -134,11 +134,9 @@ def _are_columns(contents: Any, labels: Any) -> bool:
 
 def source_of(path: Path) -> str:
     """The id of the source that reads a path."""
-    if path.is_dir():
-        return next((id for id, source in sources().items() if source.fits(path)), "folder")
-    for id, source in sources().items():
-        if path.suffix.lower() in source.suffixes:
-            return id
+    found = source_at(path) or ("folder" if path.is_dir() else None)
+    if found is not None:
+        return found
     raise HeatcheckError(
         f"data={str(path)!r}: cannot tell what a {path.suffix or 'nameless'} file holds; {_accepted()}"
     )

@@ -7,7 +7,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import ClassVar
 
-from heatcheck.core.sources import Source, default_source, read_sources
+from heatcheck.core.sources import Source, default_source, import_attribute, read_sources
+from heatcheck.models.file_names import full_spec
 from heatcheck.models.targets import function_of
 
 GROUPS = ("embedded", "weights", "hubs", "own")
@@ -23,12 +24,14 @@ class ModelSource(Source):
     Args:
         licence: under which terms its weights may be used.
         install: what makes it available.
+        reads: a function of its module that says of which modality a named model is, where it can be of either.
     """
 
     listed: ClassVar[tuple[str, ...]] = ("id", "form", "modality", "about", "install", "licence")
 
     licence: str = "as its publisher states"
     install: str
+    reads: str = ""
 
     @property
     def is_family(self) -> bool:
@@ -64,3 +67,17 @@ def default_model(modality: str) -> str:
     'efficientnet_lite0'
     """
     return default_source(models(), modality).id
+
+
+def modality_of_model(spec: str) -> str:
+    """The modality of what a model reads; `image` where that is not known before it is loaded.
+
+    >>> modality_of_model("minilm_sentiment"), modality_of_model("timm:resnet50@weights.pt")
+    ('text', 'image')
+    """
+    spec = full_spec(spec)
+    source = models().get(source_id(spec))
+    if source is None or not source.reads:
+        return source.modality if source is not None and source.modality == "text" else "image"
+    name = spec.partition(":")[2].partition("@")[0]
+    return str(import_attribute(source.module, source.reads)(name))

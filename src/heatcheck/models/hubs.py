@@ -150,6 +150,7 @@ def _classes_in(state: dict[str, torch.Tensor], head: str | None) -> int:
     install='pip install "heatcheck[text]"',
     group="hubs",
     position=1,
+    reads="hf_modality",
 )
 def hf_model(name: str, request: Request) -> Model:
     """A transformers classifier from the hub or a folder, for pictures or texts as its configuration says."""
@@ -159,6 +160,11 @@ def hf_model(name: str, request: Request) -> Model:
         )
     _, load = _TASKS[_modality(name, request)]
     return load(name, request)
+
+
+def hf_modality(name: str) -> Modality:
+    """Whether a classifier of the hub or of a folder reads pictures or texts, by its configuration."""
+    return _modality(name, Request(name=f"hf:{name}"))
 
 
 def _modality(name: str, request: Request) -> Modality:

@@ -26,6 +26,7 @@ from heatcheck.models.weights import fill_network, load_weights
     install="nothing",
     licence="that of the model it began with",
     group="own",
+    reads="trained_modality",
 )
 def trained(where: str, request: Request) -> Model:
     """The chosen weights of a training, or others that it kept, in the network that it began with."""
@@ -43,6 +44,11 @@ def trained(where: str, request: Request) -> Model:
         model.notes = [note for note in model.notes if UNTRAINED not in note]
     model.trained = {**record.model_dump(mode="json"), "checkpoint": wanted or "chosen"}
     return model
+
+
+def trained_modality(where: str) -> str:
+    """What the network in a folder was trained to read."""
+    return str(TrainingRecord.read(Path(where).expanduser()).parent.modality)
 
 
 def rebuild(record: TrainingRecord, folder: Path, request: Request) -> Model:
