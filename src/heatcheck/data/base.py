@@ -107,6 +107,7 @@ class Listing:
         labels: how to read those labels.
         label: the label at a position as it is written, without reading the sample; None if `make` has to be asked.
         notes: what a reader should know.
+        noticed: notes on what was found while samples were read; asked afterwards.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Listing:
     labels: Labels
     label: Callable[[int], Any] | None = None
     notes: tuple[str, ...] = ()
+    noticed: Callable[[], tuple[str, ...]] = tuple
 
     def class_at(self, index: int) -> int | None:
         """The class of a sample, which is not read where its label is known without."""
@@ -148,7 +150,8 @@ class Listing:
         if known := digests():
             known.write()
         few = (f"only {_counted(len(chosen))} there, not {samples}",) if samples and len(chosen) < samples else ()
-        notes = (*self.notes, *few, *_unreadable(chosen), *_unlabelled(odd, len(chosen)), *_duplicates(chosen))
+        odd_ones = (*_unreadable(chosen), *_unlabelled(odd, len(chosen)), *_duplicates(chosen))
+        notes = (*self.notes, *few, *self.noticed(), *odd_ones)
         classes = None if self.labels.classes is None else tuple(map(printable, self.labels.classes))
         return Dataset(
             printable(self.name),
