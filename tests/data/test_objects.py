@@ -276,7 +276,7 @@ def test_items_that_change_are_noted() -> None:
         ([(X[0], {"boxes": [], "labels": []})], r"items have 2 parts, Tensor .*, dict with boxes, labels: .* give dicts"),
         ([{"pixel_values": X[0], "input_ids": IDS[0]}], "items hold several inputs, pixel_values and input_ids"),
         ([{"input_ids": IDS[0], "token_type_ids": MASK[0]}], "items are pairs of texts"),
-        ([{"premise": "a", "hypothesis": "b"}], "items are dicts with premise, hypothesis: which holds the text or picture"),
+        ([{"claim": "a", "verdict": "b"}], "items are dicts with claim, verdict: which holds the text or picture"),
         ({"train": Items([]), "test": Items([])}, r"a dict of data sets, train, test: pass one, such as data\['test'\]"),
         (torch.rand(3, 8, 8), r"is not a batch of inputs: .* for a single input write x\[None\]: \[1, 3, 8, 8\]"),
         (np.zeros((2, 3)), r"an array of float64 \[2, 3\] is not a batch of inputs"),

@@ -14,7 +14,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Modality
-from heatcheck.data.base import Dataset, causes, unreadable
+from heatcheck.data.base import Dataset, TextColumnArg, causes, unreadable
 from heatcheck.data.catalogue import default_data
 from heatcheck.data.corpus import Corpus, corpus_of
 from heatcheck.data.load import load_data
@@ -55,7 +55,8 @@ class Benchmark:
             reads the data.
         data: a spec, a path, tensors, arrays, texts, pictures, a torch Dataset or DataLoader, or an iterable of items;
             see `load_data`. None for the embedded data that the models read.
-        text_column: where the data are a table or dicts, what holds the content, by name or position.
+        text_column: where the data are a table or dicts, what holds the content, by name or position; two for pairs of
+            texts.
         label_column: likewise, what holds the label.
         preprocess: what is done to pictures before the models see them: `imagenet`, `clip`, `inception`,
             `mean=…,std=…,size=…`, a `Preprocess`, torchvision's `weights.transforms()`, timm's `pretrained_cfg` or an
@@ -78,7 +79,7 @@ class Benchmark:
 
     models: Any = None
     data: Any = None
-    text_column: str | int | None = None
+    text_column: TextColumnArg = None
     label_column: str | int | None = None
     preprocess: Any = None
     output: str | int | None = None
@@ -237,7 +238,7 @@ class Benchmark:
                 output=self.output,
                 precision=self.precision,
                 data=data_spec,
-                text_column=self.text_column,
+                text_column=tuple(self.text_column) if isinstance(self.text_column, list) else self.text_column,
                 label_column=self.label_column,
                 samples=samples,
                 seed=chosen_by,

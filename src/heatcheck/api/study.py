@@ -49,6 +49,10 @@ def _listed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _some(value: Any) -> Any:
     if value in ((), []):
         raise SpecError("the list is empty; name at least one, or leave it out for the default")
@@ -97,7 +101,8 @@ class Study(BaseModel):
     Args:
         models: model specs, such as `timm:resnet50`.
         data: a data spec, such as `folder:val`.
-        text_column: the table's column with the text, by name or position; found by its usual names if None.
+        text_column: the table's column with the text, by name or position, or the two columns of a pair of texts; found
+            by usual names if None.
         label_column: the table's column with the label, likewise.
         methods: method specs.
         metrics: metric specs.
@@ -120,7 +125,9 @@ class Study(BaseModel):
 
     models: Annotated[tuple[Annotated[str, BeforeValidator(_home)], ...], BeforeValidator(_some)] = setting("identity")
     data: Annotated[str, BeforeValidator(_home)] = setting("identity")
-    text_column: str | int | None = setting("identity", default=None)
+    text_column: Annotated[str | int | tuple[str | int, ...] | None, BeforeValidator(_frozen)] = setting(
+        "identity", default=None
+    )
     label_column: str | int | None = setting("identity", default=None)
     preprocess: Annotated[str, BeforeValidator(_preprocess)] | None = setting("identity", default=None)
     output: str | int | None = setting("identity", default=None)

@@ -43,7 +43,8 @@ _OPTIONS: dict[str, Any] = {
     ],
     "data": Annotated[str | None, typer.Option("--data", "-d", help="Data, such as folder:val or csv:reviews.csv.")],
     "text_column": Annotated[
-        str | None, typer.Option("--text-column", help="A table's column with the texts; usual names are found.")
+        str | None,
+        typer.Option("--text-column", help="A table's column with the texts, two for pairs; usual names are found."),
     ],
     "label_column": Annotated[
         str | None, typer.Option("--label-column", help="A table's column with the labels; usual names are found.")

@@ -82,6 +82,8 @@ def choose(names: Sequence[str], n: int | None, seed: int | None) -> list[int]:
     return sorted(sorted(range(len(names)), key=rank.__getitem__)[:n])
 
 
+TextColumnArg = str | int | list[str | int] | tuple[str | int, ...] | None
+"""A column by name or position, or the two columns of a pair of texts, as a sequence or with a comma between."""
 LabelsArg = PathLike | Sequence[Any] | Mapping[str, Any] | Tensor | np.ndarray | None
 
 
@@ -91,7 +93,7 @@ class SourceOptions:
 
     samples: int | None = None
     classes: ClassesArg = None
-    text_column: str | int | None = None
+    text_column: TextColumnArg = None
     label_column: str | int | None = None
 
 

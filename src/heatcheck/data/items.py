@@ -11,11 +11,11 @@ from PIL import Image
 from torch import Tensor
 
 from heatcheck.core.spec import suggest
-from heatcheck.core.types import HeatcheckError, Modality, Sample, digest_of_tensor
+from heatcheck.core.types import HeatcheckError, Modality, Sample, TextPair, digest_of_tensor
 from heatcheck.data.base import SourceOptions
 from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.references import KINDS, picture_with, text_with
-from heatcheck.data.tables import LABEL_COLUMNS, TEXT_COLUMNS
+from heatcheck.data.tables import LABEL_COLUMNS, TEXT_COLUMNS, asked_columns, text_of, usual_pair
 from heatcheck.data.texts import text_sample
 
 CONTENT_KEYS = (
@@ -41,10 +41,10 @@ def split(item: Any, options: SourceOptions) -> tuple[Any, Any]:
         HeatcheckError: the item is a dict without a known key, or holds several inputs.
     """
     if isinstance(item, Mapping):
-        content, label = keys_of(item, options)
-        found = _tokens(item) if content == "input_ids" else item[content]
+        contents, label = keys_of(item, options)
+        found = _tokens(item) if contents == ("input_ids",) else text_of(item, contents)
         return _content(found), None if label is None else item[label]
-    if isinstance(item, tuple | list) and item:
+    if isinstance(item, tuple | list) and item and not isinstance(item, TextPair):
         if len(item) > 1 and not _may_be_label(item[1]):
             raise HeatcheckError(
                 f"items have {len(item)} parts, {', '.join(_kind(part) for part in item)}: one input and its label are "
@@ -55,16 +55,19 @@ def split(item: Any, options: SourceOptions) -> tuple[Any, Any]:
     return _content(item), None
 
 
-def keys_of(item: Mapping[str, Any], options: SourceOptions) -> tuple[str, str | None]:
-    """The keys of a dict's content and label: those that a user names, else the usual ones.
+def keys_of(item: Mapping[str, Any], options: SourceOptions) -> tuple[tuple[str, ...], str | None]:
+    """The keys of a dict's content, two for a pair of texts, and of its label: those a user names, else usual ones.
 
     Raises:
         HeatcheckError: there is no such key, or the dict holds a picture and tokens.
     """
     keys = [str(key) for key in item]
-    content = _asked(options.text_column, "text_column", keys) or next((k for k in CONTENT_KEYS if k in item), None)
-    label = _asked(options.label_column, "label_column", keys) or next((k for k in LABEL_KEYS if k in item), None)
-    if content is None:
+    asked = asked_columns(options.text_column, keys)
+    contents = tuple(_asked(key, "text_column", keys) for key in asked) or _usual_keys(item)
+    label = next((k for k in LABEL_KEYS if k in item), None)
+    if options.label_column is not None:
+        label = _asked(options.label_column, "label_column", keys)
+    if not contents:
         raise HeatcheckError(
             f"items are dicts with {', '.join(keys) or 'nothing'}: which holds the text or picture? Pass text_column=, or "
             f"call it {', '.join(CONTENT_KEYS[:3])}, {TEXT_COLUMNS[0]} …"
@@ -74,12 +77,18 @@ def keys_of(item: Mapping[str, Any], options: SourceOptions) -> tuple[str, str |
             "items hold several inputs, pixel_values and input_ids: one is explained at a time; name it with text_column= "
             "and fix the other in a function around the model"
         )
-    return content, label
+    return contents, label
 
 
-def _asked(key: str | int | None, option: str, keys: Sequence[str]) -> str | None:
-    if key is None or key in keys:
-        return None if key is None else str(key)
+def _usual_keys(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """The key of a picture or of something that is ready for a model, the two keys of a pair, or that of a text."""
+    ready = next(((key,) for key in CONTENT_KEYS[: -len(TEXT_COLUMNS)] if key in item), ())
+    return ready or usual_pair(map(str, item)) or next(((key,) for key in TEXT_COLUMNS if key in item), ())
+
+
+def _asked(key: str | int, option: str, keys: Sequence[str]) -> str:
+    if key in keys:
+        return str(key)
     near = suggest(str(key), keys)
     hint = near if "did you mean" in near else ""
     raise HeatcheckError(f"{option}={key!r}: items have no such key; they have {', '.join(keys)}{hint}")
@@ -89,19 +98,21 @@ def key_notes(item: Any, options: SourceOptions) -> tuple[str, ...]:
     """Which keys of dicts are used, and which are not."""
     if not isinstance(item, Mapping):
         return ()
-    content, label = keys_of(item, options)
-    used = {content, label, *KINDS, *(_TOKENS if content == "input_ids" else ())}
+    contents, label = keys_of(item, options)
+    used = {*contents, label, *KINDS, *(_TOKENS if contents == ("input_ids",) else ())}
     unused = [str(key) for key in item if key not in used]
     labels = "no labels" if label is None else f"labels are {label!r}"
-    return (f"contents are {content!r}, {labels}{'; not used: ' if unused else ''}{', '.join(unused)}",)
+    shown = " and ".join(map(repr, contents))
+    said = f"pairs of {shown}" if len(contents) == 2 else shown
+    return (f"contents are {said}, {labels}{'; not used: ' if unused else ''}{', '.join(unused)}",)
 
 
 def unbatched(item: Any, options: SourceOptions) -> list[Any]:
     """The items of a batch; an item that is no batch by itself."""
     if isinstance(item, Mapping):
-        n = _batch_size(item[keys_of(item, options)[0]])
+        n = _batch_size(item[keys_of(item, options)[0][0]])
         return [item] if n is None else [{k: _row(v, i, n) for k, v in item.items()} for i in range(n)]
-    if isinstance(item, tuple | list) and item:
+    if isinstance(item, tuple | list) and item and not isinstance(item, TextPair):
         n = _batch_size(item[0])
         return [item] if n is None else [tuple(_row(part, i, n) for part in item) for i in range(n)]
     n = _batch_size(item)
@@ -110,6 +121,8 @@ def unbatched(item: Any, options: SourceOptions) -> list[Any]:
 
 def _batch_size(content: Any) -> int | None:
     """How many inputs a content holds; None if it is one by itself."""
+    if isinstance(content, TextPair):
+        return None
     if isinstance(content, Tensor | np.ndarray):
         batch = content.ndim == 4 or (content.ndim == 2 and _is_integral(content))
         return len(content) if batch else None
@@ -177,7 +190,7 @@ def are_picture_paths(contents: Sequence[Any]) -> bool:
 
 def modality_of(content: Any) -> Modality | None:
     """What kind of classifier reads a content; None if none does."""
-    if isinstance(content, str):
+    if isinstance(content, str | TextPair):
         return Modality.TEXT
     if isinstance(content, Path | Image.Image | np.ndarray | bytes):
         return Modality.IMAGE
@@ -202,7 +215,7 @@ def _image(name: str, content: Any, reference: Mapping[str, Any]) -> Sample:
 
 
 def _text(name: str, content: Any, reference: Mapping[str, Any]) -> Sample:
-    if isinstance(content, str):
+    if isinstance(content, str | TextPair):
         return text_with(text_sample(name, content), reference)
     ready = isinstance(content, Tensor)
     sample = _tensor_sample(name, content, Modality.TEXT) if ready else text_sample(name, content)

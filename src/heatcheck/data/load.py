@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from heatcheck.core.spec import SpecError, suggest
-from heatcheck.core.types import HeatcheckError, Sample
-from heatcheck.data.base import Dataset, LabelsArg, Listing, SourceOptions
+from heatcheck.core.types import HeatcheckError, Sample, TextPair
+from heatcheck.data.base import Dataset, LabelsArg, Listing, SourceOptions, TextColumnArg
 from heatcheck.data.catalogue import DataSource, parameters, source_at, source_named, sources
 from heatcheck.data.images import SUFFIXES
 from heatcheck.data.labels import ClassesArg, Labels, read_lines
@@ -27,7 +27,7 @@ def load_data(
     seed: int | None = 0,
     labels: LabelsArg = None,
     classes: ClassesArg = None,
-    text_column: str | int | None = None,
+    text_column: TextColumnArg = None,
     label_column: str | int | None = None,
 ) -> Dataset:
     """A data set from a spec, a path or an object.
@@ -43,7 +43,8 @@ def load_data(
         seed: which ones, at random; the first ones if None.
         labels: labels to use instead: in order, by sample name, or a CSV file with columns file and label.
         classes: class names by index: a list, a file with one per line, or `imagenet`.
-        text_column: the table's column with the text, by name or position; of dicts, the key of the content.
+        text_column: the table's column with the text, by name or position; of dicts, the key of the content. Two, such
+            as `("premise", "hypothesis")`, are a pair of texts.
         label_column: the table's column with the label; of dicts, the key of the label.
 
     Raises:
@@ -112,7 +113,7 @@ def _from_object(spec: Any, options: SourceOptions) -> Listing:
     pair = isinstance(spec, tuple) and len(spec) == 2
     if isinstance(spec, Tensor | np.ndarray) or (pair and isinstance(spec[0], Tensor | np.ndarray)):
         return _call("tensor", (spec,), options)
-    if isinstance(spec, Image.Image):
+    if isinstance(spec, Image.Image | TextPair):
         return _call("sequence", ([spec],), options)
     if pair and _are_columns(*spec):
         return _call("sequence", (list(zip(*spec, strict=True)),), options)

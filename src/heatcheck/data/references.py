@@ -11,8 +11,9 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from heatcheck.core.types import HeatcheckError, Sample, digest_of, digest_of_tensor
+from heatcheck.core.types import HeatcheckError, Sample, TextPair, digest_of, digest_of_tensor
 from heatcheck.data.images import mask_size, picture_size, read_colours, read_mask
+from heatcheck.data.texts import characters
 
 KINDS = ("mask", "boxes", "parts", "without", "spans")
 """The kinds of references that data can carry; a model turns them into `mask`, `parts` and `without` on its sites."""
@@ -178,7 +179,15 @@ def text_with(sample: Sample, reference: Mapping[str, Any]) -> Sample:
     """A text with references; one that does not fit the text is the sample's problem."""
     if sample.problem is not None or not reference:
         return sample
-    return _checked(sample, reference, lambda: check_text_reference(reference, len(sample.content)))
+    without = reference.get("without")
+    if isinstance(sample.content, TextPair) and isinstance(without, Mapping):
+        reference = {**reference, "without": {name: _as_pair(rest) for name, rest in without.items()}}
+    return _checked(sample, reference, lambda: check_text_reference(reference, len(characters(sample.content))))
+
+
+def _as_pair(rest: Any) -> Any:
+    two = isinstance(rest, list | tuple) and len(rest) == 2 and all(isinstance(text, str) for text in rest)
+    return TextPair(*rest) if two else rest
 
 
 def _checked(sample: Sample, reference: Mapping[str, Any], check: Callable[[], None]) -> Sample:

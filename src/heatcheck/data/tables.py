@@ -3,15 +3,15 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
-from heatcheck.core.types import HeatcheckError, Modality, Sample
-from heatcheck.data.base import Listing, SourceOptions, numbered
+from heatcheck.core.types import HeatcheckError, Modality, Sample, TextPair
+from heatcheck.data.base import Listing, SourceOptions, TextColumnArg, numbered
 from heatcheck.data.labels import Labels, as_index, is_missing
 from heatcheck.data.places import existing
 from heatcheck.data.references import text_with
@@ -29,7 +29,16 @@ TEXT_COLUMNS = (
     "sms",
     "tweet",
 )
-LABEL_COLUMNS = ("label", "labels", "target", "class", "sentiment", "category", "polarity", "y")
+PAIR_COLUMNS = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("text", "text_pair"),
+    ("text_a", "text_b"),
+)
+"""Two columns that are a pair of texts where a table has both."""
+LABEL_COLUMNS = ("label", "labels", "target", "class", "sentiment", "category", "polarity", "gold_label", "y")
 _LONGEST_CELL = 10**8
 _FEW = 10
 """Rows of a table in which every label may occur once."""
@@ -150,7 +159,7 @@ def read_table(path: Path, delimiter: str, header: bool = False) -> list[Row]:
 def _looks_like_header(lines: Sequence[Sequence[str]]) -> bool:
     """Whether the first line has a usual column name, or a word above a column of numbers."""
     first, rest = lines[0], [line for line in lines[1:] if len(line) == len(lines[0])]
-    if any(cell.strip().lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in first):
+    if any(cell.strip().lower() in _USUAL for cell in first):
         return True
     numeric = (all(as_index(line[i]) is not None for line in rest) for i in range(len(first)))
     return bool(rest) and any(n and as_index(cell) is None for n, cell in zip(numeric, first, strict=True))
@@ -199,8 +208,45 @@ def _quoted(text: str, delimiter: str, strict: bool) -> list[list[str]]:
     return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict) if row]
 
 
+_USUAL = frozenset((*TEXT_COLUMNS, *LABEL_COLUMNS, *(name for pair in PAIR_COLUMNS for name in pair)))
+
+
 def _named(options: SourceOptions) -> bool:
-    return any(isinstance(c, str) and not c.isdecimal() for c in (options.text_column, options.label_column))
+    asked = (*asked_columns(options.text_column, ()), options.label_column)
+    return any(isinstance(c, str) and not c.isdecimal() for c in asked)
+
+
+def asked_columns(asked: TextColumnArg, columns: Collection[str]) -> tuple[str | int, ...]:
+    """The column or the two columns that a user names for the texts, which may be there or not.
+
+    Raises:
+        HeatcheckError: there are more than two, or one twice.
+
+    >>> asked_columns("premise, hypothesis", ["premise", "hypothesis"]), asked_columns("a,b", ["a,b"]), asked_columns(2, [])
+    (('premise', 'hypothesis'), ('a,b',), (2,))
+    """
+    if asked is None:
+        return ()
+    if isinstance(asked, str):
+        whole = asked in columns or "," not in asked
+        found: tuple[str | int, ...] = (asked,) if whole else tuple(part.strip() for part in asked.split(","))
+    else:
+        found = (asked,) if isinstance(asked, int) else tuple(asked)
+    if len(found) not in (1, 2) or len(set(found)) != len(found):
+        raise HeatcheckError(f"text_column={asked!r}: name one column, or the two of a pair of texts")
+    return found
+
+
+def usual_pair(columns: Iterable[str]) -> tuple[str, ...]:
+    """The two columns that are a pair of texts by their usual names; empty if there are none."""
+    by_name = {column.lower(): column for column in columns}
+    return next(((by_name[a], by_name[b]) for a, b in PAIR_COLUMNS if a in by_name and b in by_name), ())
+
+
+def text_of(cells: Mapping[str, Any], columns: Sequence[str]) -> Any:
+    """What a row has in one column, or in two as a pair."""
+    found = [cells.get(column) for column in columns]
+    return TextPair(*found) if len(found) == 2 else found[0] if found else None
 
 
 def _listing(path: Path, rows: Sequence[Row], options: SourceOptions) -> Listing:
@@ -226,7 +272,7 @@ def table_listing(name: str, called: str, rows: Sequence[Row], options: SourceOp
 
     def make(index: int) -> tuple[Sample, Any]:
         row = rows[index]
-        sample = text_sample(names[index], row.cells.get(chosen.text or ""))
+        sample = text_sample(names[index], text_of(row.cells, chosen.texts))
         sample = text_with(sample, _reference(row.cells))
         return (sample, written[index]) if row.problem is None else (_faulty(sample, row.problem), None)
 
@@ -253,42 +299,54 @@ def _faulty(sample: Sample, problem: str) -> Sample:
 class _Columns:
     """The columns that hold texts and labels, and whether names said so or only the cells."""
 
-    text: str | None
+    texts: tuple[str, ...]
     label: str | None
     guessed: bool = False
 
     def notes(self, columns: Sequence[str]) -> tuple[str, ...]:
-        if self.text is None:
+        if not self.texts:
             return ()
         labels = "no labels" if self.label is None else f"labels are column {self.label!r}"
-        unused = [column for column in columns if column not in (self.text, self.label)]
+        unused = [column for column in columns if column not in (*self.texts, self.label)]
         rest = f"; not used: {', '.join(unused)}" if unused else ""
         remedy = _OTHERS if self.guessed or (unused and self.label is None) else ""
         bare = list(columns) == [str(i) for i in range(len(columns))]
         head = "the first row is no header but a sample; " if bare else ""
-        return (f"{head}texts are column {self.text!r}, {labels}{rest}{remedy}",)
+        texts = f"column {self.texts[0]!r}"
+        if len(self.texts) == 2:
+            texts = f"pairs of columns {self.texts[0]!r} and {self.texts[1]!r}"
+        return (f"{head}texts are {texts}, {labels}{rest}{remedy}",)
 
 
 _OTHERS = " (--text-column and --label-column, in Python text_column= and label_column=, name others)"
 
 
 def _choose(columns: Sequence[str], rows: Sequence[Row], options: SourceOptions, called: str) -> _Columns:
-    label = _column(options.label_column, columns, LABEL_COLUMNS, "label_column", called)
-    text = _column(options.text_column, columns, TEXT_COLUMNS, "text_column", called)
-    if text is None:
-        return _guess(columns, rows, label, called)
-    if text == label:
-        raise HeatcheckError(f"{called}: column {text!r} cannot hold both the texts and the labels")
-    return _Columns(text, label)
+    label = _usual(columns, LABEL_COLUMNS)
+    if options.label_column is not None:
+        label = _named_column(options.label_column, columns, "label_column", called)
+    asked = asked_columns(options.text_column, columns)
+    texts = tuple(_named_column(column, columns, "text_column", called) for column in asked) or usual_pair(columns)
+    if not texts:
+        text = _usual(columns, TEXT_COLUMNS)
+        if text is None:
+            return _guess(columns, rows, label, called)
+        texts = (text,)
+    if label in texts:
+        raise HeatcheckError(f"{called}: column {label!r} cannot hold both the texts and the labels")
+    if len(set(texts)) != len(texts):
+        raise HeatcheckError(f"text_column={options.text_column!r}: both are column {texts[0]!r} of {called}")
+    return _Columns(texts, label)
 
 
-def _column(
-    asked: str | int | None, columns: Sequence[str], usual: Iterable[str], option: str, called: str
-) -> str | None:
-    """The column a user asked for, by name or position, else the first with a usual name."""
-    if asked is None:
-        by_name = {column.lower(): column for column in reversed(columns)}
-        return next((by_name[name] for name in usual if name in by_name), None)
+def _usual(columns: Sequence[str], usual: Iterable[str]) -> str | None:
+    """The first column with a usual name."""
+    by_name = {column.lower(): column for column in reversed(columns)}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def _named_column(asked: str | int, columns: Sequence[str], option: str, called: str) -> str:
+    """The column a user asked for, by name or position."""
     if asked in columns:
         return str(asked)
     position = as_index(asked)
@@ -306,13 +364,13 @@ def _guess(columns: Sequence[str], rows: Sequence[Row], label: str | None, calle
     """
     left = [column for column in columns if column != label and not (len(columns) > 1 and _numbers_rows(column, rows))]
     if len(left) <= 1:
-        return _Columns(left[0] if left else None, label, guessed=len(columns) > 1)
+        return _Columns(tuple(left), label, guessed=len(columns) > 1)
     if len(left) == 2 and label is None:
         indices = [column for column in left if _holds_indices(column, rows)]
         counts = {column: len({str(row.cells.get(column)) for row in rows}) for column in left}
         if len(indices) == 1 or min(counts.values()) < len(rows) or len(rows) <= _FEW:
             label = indices[0] if len(indices) == 1 else min(left, key=counts.__getitem__)
-            return _Columns(next(column for column in left if column != label), label, guessed=True)
+            return _Columns(tuple(column for column in left if column != label), label, guessed=True)
     raise HeatcheckError(
         f"{called}: which column holds the texts? Say --text-column (in Python text_column=), one of "
         f"{', '.join(columns)}; and --label-column, if there are labels"

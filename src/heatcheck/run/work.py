@@ -48,7 +48,7 @@ class Sources:
         output: which part of the models' output is taken; None for what it says itself.
         precision: in what passes are computed.
         data: the data set's spec.
-        text_column: the table's column with the text.
+        text_column: the table's column with the text, or the two columns of a pair.
         label_column: the table's column with the label.
         samples: how many of its samples; all if None.
         seed: by which they are chosen.
@@ -62,7 +62,7 @@ class Sources:
     output: str | int | None = None
     precision: str = "fp32"
     data: str = ""
-    text_column: str | int | None = None
+    text_column: str | int | tuple[str | int, ...] | None = None
     label_column: str | int | None = None
     samples: int | None = None
     seed: int | None = None
@@ -124,7 +124,7 @@ class Work:
         """The work that `to_json` wrote."""
         plain: dict[str, Any] = json.loads(line)
         sources: dict[str, Any] = plain.pop("sources")
-        sources |= {name: tuple(sources[name]) for name in ("plugins", "only_here")}
+        sources |= {name: tuple(value) for name, value in sources.items() if isinstance(value, list)}
         return cls(
             samples=tuple(SampleRef(*ref) for ref in plain.pop("samples")),
             following=tuple(SampleRef(*ref) for ref in plain.pop("following")),
