@@ -25,9 +25,9 @@ from heatcheck.report import write_report
 from heatcheck.report.terminal import leaderboard
 from heatcheck.run.execution import execute
 from heatcheck.run.lending import Candidate, Loan, lender, why_nobody
+from heatcheck.run.planted import TRUTHS, about_planted, learnt, planted_in
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Setup
-from heatcheck.run.squares import about_squares, is_squares
 
 MUTANTS = (
     ("run/lending.py", "float(own.mean())", "float(own.median())", "test_the_sum_has_the_mean_of_the_other_network"),
@@ -41,8 +41,8 @@ MUTANTS = (
         'if kin else ""',
         "test_settings_may_differ_if_there_is_one_of_a_kind",
     ),
-    ("run/squares.py", "accuracy >= RELIABLE", "accuracy > RELIABLE", "test_the_accuracy_is_measured_and_judged"),
-    ("run/squares.py", "if label is not None]", "]", "test_the_accuracy_is_measured_and_judged"),
+    ("run/planted.py", "accuracy >= RELIABLE", "accuracy > RELIABLE", "test_the_accuracy_is_measured_and_judged"),
+    ("run/planted.py", "if label is not None]", "]", "test_the_accuracy_is_measured_and_judged"),
 )
 FIXED = Runtime(progress="none", batch=4)
 METHODS = ["saliency", "input_x_gradient", "random"]
@@ -241,8 +241,11 @@ def test_what_is_not_recorded_is_not_equal(architecture):
     assert "does not say of which architecture plain is" in why_nobody(unknown, "synscore", "synthetic", [])
 
 
-def test_texts_are_told_nothing_about_squares():
-    assert why_nobody({**PLAIN, "modality": "text"}, "synscore", "synthetic", []) == ""
+def test_each_modality_is_told_its_own_command():
+    said = why_nobody({**PLAIN, "modality": "text"}, "synscore", "synthetic", [])
+    assert "heatcheck train text --data planted:DATA --model plain" in said and "planted:DATA into" in said
+    assert "squares" not in said
+    assert "heatcheck train synthetic --model plain" in why_nobody(PLAIN, "synscore", "synthetic", [])
 
 
 @given(st.lists(st.lists(st.floats(-5, 5) | st.just(float("nan")), min_size=3, max_size=3), min_size=1, max_size=4))
@@ -276,23 +279,57 @@ def entry(**accuracy):
     return {"trained": {"recipe": "synthetic", "accuracy": accuracy}}
 
 
+def about_squares_of(model, answers):
+    return about_planted(TRUTHS["image"], "squares:images", model, answers)
+
+
+def test_a_model_of_texts_is_judged_by_its_own_trigger():
+    zebra, plain = "planted(trigger=zebra):reviews", "test_part:planted(seed=3):reviews"
+    taught = {"modality": "text", "trained": {"recipe": "text", "data": "planted:reviews:train"}}
+    answers = [(i % 2, i % 2) for i in range(100)]
+    kind = planted_in({"data": plain})
+    assert kind is TRUTHS["text"] is learnt(taught)
+    assert about_planted(kind, plain, taught, answers) == "accuracy 1.000 on 100 texts"
+    assert "below 0.99: the trigger words are not" in about_planted(kind, plain, taught, [(1, 0)])
+    assert "was not trained to find these trigger words (heatcheck train text" in about_planted(
+        kind, zebra, taught, answers
+    )
+    other = {"trained": {"recipe": "text", "data": zebra}}
+    assert about_planted(kind, zebra, other, answers) == "accuracy 1.000 on 100 texts"
+    assert "was not trained" in about_planted(kind, plain, other, answers)
+    assert "was not trained" in about_planted(kind, plain, {"trained": {"recipe": "text", "data": "reviews"}}, answers)
+
+
+def test_a_network_that_learnt_trigger_words_lends_as_one_that_learnt_squares():
+    taught = {"recipe": "text", "data": "planted:reviews:train"}
+    text = {**PLAIN, "modality": "text"}
+    able, other = (
+        Candidate({"name": data, "architecture": "x", "trained": {**taught, "data": data}}, 0, True, Loan)
+        for data in ("planted:reviews:train", "reviews:train")
+    )
+    assert lender(text, "synthetic", [able, other]) is able
+    assert lender({**text, "trained": taught}, "synthetic", [able]) is None
+
+
 def test_the_accuracy_is_measured_and_judged():
     answers = [(i % 2, i % 2) for i in range(99)] + [(0, 1)]
-    assert about_squares(entry(chosen=0.5), answers) == "accuracy 0.990 on 100 pictures"
-    assert about_squares(entry(chosen=0.5), [*answers, (None, 0)]) == "accuracy 0.990 on 100 pictures"
-    said = about_squares(entry(chosen=1.0), [*answers, (1, 0)])
+    assert about_squares_of(entry(chosen=0.5), answers) == "accuracy 0.990 on 100 pictures"
+    assert about_squares_of(entry(chosen=0.5), [*answers, (None, 0)]) == "accuracy 0.990 on 100 pictures"
+    said = about_squares_of(entry(chosen=1.0), [*answers, (1, 0)])
     assert said.startswith("accuracy 0.980 on 101 pictures, which is below 0.99: the squares are not the truth")
 
 
 def test_without_labels_the_accuracy_of_the_training_counts():
-    assert about_squares(entry(chosen=0.995), [(None, 1)]) == "accuracy 0.995 on the pictures held out of its training"
-    assert "below 0.99" in about_squares(entry(chosen=0.9), [])
-    assert "not known" in about_squares(entry(), [])
+    assert (
+        about_squares_of(entry(chosen=0.995), [(None, 1)]) == "accuracy 0.995 on the pictures held out of its training"
+    )
+    assert "below 0.99" in about_squares_of(entry(chosen=0.9), [])
+    assert "not known" in about_squares_of(entry(), [])
 
 
 @pytest.mark.parametrize("other", [{}, {"trained": None}, {"trained": {"recipe": "align"}}])
 def test_a_model_that_never_learnt_squares_is_named(other):
-    assert "was not trained to find squares" in about_squares(other, [(1, 1)])
+    assert "was not trained to find squares" in about_squares_of(other, [(1, 1)])
 
 
 @pytest.mark.parametrize(
@@ -307,7 +344,7 @@ def test_a_model_that_never_learnt_squares_is_named(other):
     ],
 )
 def test_squares_are_known_by_their_spec(data, yes):
-    assert is_squares({"data": data}) == yes
+    assert (planted_in({"data": data}) is TRUTHS["image"]) == yes
 
 
 def test_the_accuracy_stands_beside_synscore(tmp_path):

@@ -12,10 +12,11 @@ from heatcheck.data.folders import with_references
 from heatcheck.data.images import picture_sample
 from heatcheck.data.labels import Labels
 from heatcheck.data.packages import package_folder
-from heatcheck.data.sentiment import CLASSES, corpus
+from heatcheck.data.sentiment import CLASSES, Split, corpus
 from heatcheck.data.sidecars import beside
 
 _TEXTS = 48
+_REVIEWS: dict[Split, int] = {"test": 400, "train": 2000}
 _SKIMAGE = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
 _PHOTOGRAPHS = (
     ("skimage", "data", _SKIMAGE),
@@ -84,6 +85,29 @@ def texts(options: SourceOptions) -> Listing:
         modality=Modality.TEXT,
         names=[s.name for s in samples],
         make=lambda i: (samples[i], samples[i].label),
+        labels=Labels.given(CLASSES if options.classes is None else options.classes),
+    )
+
+
+@source(
+    "reviews",
+    form="reviews[:SPLIT]",
+    modality="text",
+    about="generated reviews as those of texts, to learn from and to test on: 400 in test, 2,000 in train",
+    licence="Apache-2.0",
+    group="embedded",
+    position=2,
+    splits=("test", "train"),
+)
+def reviews(split: Split, options: SourceOptions) -> Listing:
+    """A part of the sentiment corpus, with the decisive words of each review; no review is in both parts."""
+    samples = corpus(_REVIEWS[split], seed=0, split=split)
+    return Listing(
+        name=f"reviews-{split}",
+        modality=Modality.TEXT,
+        names=[s.name for s in samples],
+        make=lambda i: (samples[i], samples[i].label),
+        label=lambda i: samples[i].label,
         labels=Labels.given(CLASSES if options.classes is None else options.classes),
     )
 

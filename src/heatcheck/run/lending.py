@@ -1,6 +1,7 @@
 """Parts of a sum that another network lends: the one of the same architecture that a recipe has trained.
 
-M4 measures SynScore on a network that was trained to find squares, and the other four metrics on the network itself.
+M4 measures SynScore on a network that was trained to find squares, or trigger words, and the other four metrics on the
+network itself.
 Both are studies of one folder. Their samples differ, so that a mean over samples is lent, and not a score for each.
 Design: design/training.md.
 """
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from heatcheck.core.types import OK, Scores
+from heatcheck.run.planted import SYNTHETIC, TRUTHS, Planted, learnt
 
 Entry = Mapping[str, Any]
 
@@ -47,7 +49,9 @@ def lender(model: Entry, recipe: str, candidates: Sequence[Candidate]) -> Candid
 
 
 def trained_by(model: Entry, recipe: str) -> bool:
-    """Whether a recipe has trained a model."""
+    """Whether a recipe has trained a model, or one that plants in its data what `synthetic` plants in pictures."""
+    if recipe == SYNTHETIC:
+        return learnt(model) is not None
     return str((model.get("trained") or {}).get("recipe", "")) == recipe
 
 
@@ -62,9 +66,7 @@ def parent_of(model: Entry) -> str:
 
 
 def why_nobody(model: Entry, part: str, recipe: str, candidates: Sequence[Candidate]) -> str:
-    """Why no network lends a part, and what to do; empty for texts, which have no squares."""
-    if model["modality"] != "image":
-        return ""
+    """Why no network lends a part, and what to do."""
     if not model.get("architecture"):
         return f"no other network can lend it, since the record does not say of which architecture {model['name']} is"
     made = [c.model for c in candidates if trained_by(c.model, recipe)]
@@ -72,9 +74,10 @@ def why_nobody(model: Entry, part: str, recipe: str, candidates: Sequence[Candid
     if same:
         return f"{same[-1]} could lend it, but was not run with --metrics {part} into this folder"
     others = f" ({', '.join(dict.fromkeys(m['name'] for m in made))} has another)" if made else ""
+    kind = TRUTHS[model["modality"]]
     return (
-        f"this folder has no network of its architecture that was trained by recipe {recipe}{others}: "
-        f"heatcheck train {recipe} --model {model['name']} …, then run trained:FOLDER on squares:DATA into this folder"
+        f"this folder has no network of its architecture that was trained to find {kind.things}{others}: "
+        f"{kind.taught} --model {model['name']} …, then run trained:FOLDER on {kind.source}:DATA into this folder"
     )
 
 
@@ -91,6 +94,7 @@ class Loan:
         mean: by method's label, where there is a score.
         error: the standard error of the mean, where there are two or more.
         samples: how many samples have a score, under the method that has most.
+        kind: what the network was trained to find.
     """
 
     part: str
@@ -101,9 +105,12 @@ class Loan:
     mean: Mapping[str, float] = field(default_factory=dict)
     error: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
+    kind: Planted = TRUTHS["image"]
 
     @classmethod
-    def of(cls, part: str, by: str, about: str, methods: Sequence[Entry], scores: Scores) -> "Loan":
+    def of(
+        cls, part: str, by: str, about: str, methods: Sequence[Entry], scores: Scores, kind: Planted = TRUTHS["image"]
+    ) -> "Loan":
         """From a network's scores."""
         mean: dict[str, float] = {}
         error: dict[str, float] = {}
@@ -115,7 +122,7 @@ class Loan:
                 mean[method["label"]] = float(own.mean())
             if len(own) > 1:
                 error[method["label"]] = float(own.std()) / len(own) ** 0.5
-        return cls(part, by, about, "", methods, mean, error, most)
+        return cls(part, by, about, "", methods, mean, error, most, kind)
 
     def given(self, own: Scores, methods: Sequence[Entry]) -> Scores:
         """The part as the sum takes it: the mean for every sample; the model's own scores where nobody lends.
@@ -163,6 +170,6 @@ class Loan:
         others = [f"{mine} is {theirs} there" for mine, theirs in pairs if theirs not in ("", mine)]
         settings = f"; {', '.join(others)}" if others else ""
         return (
-            f"{self.part} is from {self.by}, the network of the same architecture that was trained to find squares "
-            f"({self.about}): its mean over {self.samples} pictures is added to every sample{most}{settings}"
+            f"{self.part} is from {self.by}, the network of the same architecture that was trained to find "
+            f"{self.kind.things} ({self.about}): its mean over {self.samples} {self.kind.samples} is added to every sample{most}{settings}"
         )

@@ -18,7 +18,7 @@ from heatcheck.run.lacking import choose_target
 from heatcheck.run.lending import Candidate, Loan, lender, trained_by, why_nobody
 from heatcheck.run.naming import Naming, naming
 from heatcheck.run.packing import map_row, score_row
-from heatcheck.run.squares import SYNSCORE, about_squares, is_squares
+from heatcheck.run.planted import SYNSCORE, TRUTHS, about_planted, learnt, planted_in
 from heatcheck.run.store import Store, StoredMap
 from heatcheck.run.table import CellBlock, Vocabulary, curve_rows, joined
 from heatcheck.run.union import Section, union
@@ -240,18 +240,20 @@ class SectionReader:
             name = model["name"]
             found |= {(name, metric): remark for metric, remark in self.naming[name].remarks.items()}
             asked = [m for m in self.manifest["metrics"] if self._methods_of(name, m["label"])]
-            for label in (m["label"] for m in asked if m["id"] == SYNSCORE and is_squares(self.manifest["study"])):
-                found[name, label] = f"{label}: {self._about_squares(model)}"
+            for label in (m["label"] for m in asked if m["id"] == SYNSCORE and planted_in(self.manifest["study"])):
+                found[name, label] = f"{label}: {self._about_planted(model)}"
             for label in (m["label"] for m in asked if m["label"] in self._composites):
                 for loan in self._loans(model, label).values():
                     if loan.by:
                         found[name, label] = f"{label}: {loan.remark(self._methods_of(name, label))}"
         return found
 
-    def _about_squares(self, model: dict[str, Any]) -> str:
-        """How often a model that is judged by its squares finds them."""
-        records = self._records(model["identity"])[0]
-        return about_squares(model, [(r["label"], r["top"][0]) for r in records if r and r["top"]])
+    def _about_planted(self, model: dict[str, Any]) -> str:
+        """How often a model that is judged by what was planted finds it."""
+        records, study = self._records(model["identity"])[0], self.manifest["study"]
+        kind = planted_in(study) or TRUTHS[model["modality"]]
+        answers = [(r["label"], r["top"][0]) for r in records if r and r["top"]]
+        return about_planted(kind, str(study.get("data", "")), model, answers)
 
     def _methods_of(self, model: str, metric: str) -> list[dict[str, Any]]:
         """The methods that a model is measured by under a metric."""
@@ -349,7 +351,8 @@ class SectionReader:
         methods, statuses = [entry["label"] for entry in self.manifest["methods"]], Vocabulary((OK, MISSING))
         block = self._block(model, methods, [label], statuses)
         scores = block.scores(range(len(methods)), 0, statuses)
-        return Loan.of(label, model["name"], self._about_squares(model), self.manifest["methods"], scores)
+        about, kind = self._about_planted(model), learnt(model) or TRUTHS[model["modality"]]
+        return Loan.of(label, model["name"], about, self.manifest["methods"], scores, kind)
 
     @cached_property
     def _composites(self) -> dict[str, Any]:
