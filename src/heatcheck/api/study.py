@@ -25,7 +25,7 @@ from heatcheck.core import catalogue, toml
 from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
-from heatcheck.data.catalogue import check_parameters, sources, split_spec
+from heatcheck.data.catalogue import check_parameters, on_hub, sources, split_spec
 from heatcheck.models.catalogue import models, source_id
 from heatcheck.models.file_names import RECORD, TRAINED, is_weights_file, recognised
 from heatcheck.models.presets import parse_preprocess
@@ -254,6 +254,8 @@ def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
         check_parameters(data)
     except SpecError as problem:
         yield ("data",), f"data: {problem}"
+    if on_hub(data):
+        return
     if before and not Path(place).exists():
         yield ("data",), f"data: there is no {place!r}"
     elif place and not Path(place).exists():
@@ -317,7 +319,7 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if not isinstance(value, str):
             return value
         before, place, after = split_spec(value)
-        if not place or (not before and ":" in place):
+        if not place or on_hub(value) or (not before and ":" in place):
             return value
         return f"{before}{path(place)}{after}"
 

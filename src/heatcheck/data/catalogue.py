@@ -63,6 +63,15 @@ class DataSource(Source):
         return next((split for split in self.splits if spec in (self.id, f"{self.id}:{split}")), None)
 
     @property
+    def brackets_splits(self) -> bool:
+        """Whether a split is named in brackets after the place, and the place may be a name that is no path."""
+        return self.form.endswith("[[SPLIT]]")
+
+    def with_split(self, place: str, split: str) -> str:
+        """A place with a split named after it."""
+        return f"{place}[{split}]" if self.brackets_splits else f"{place}:{split}"
+
+    @property
     def wraps(self) -> bool:
         """Whether its place is another source."""
         return self.form == f"{self.id}:SOURCE"
@@ -145,8 +154,22 @@ def split_spec(data: str) -> tuple[str, str, str]:
     if source.wraps:
         before, place, after = split_spec(place)
         return f"{head}:{before}", place, after
+    if source.brackets_splits:
+        path, split = split_brackets(place)
+        return f"{head}:", path, f"[{split}]" if split else ""
     path, split = split_place(place, source.splits)
     return f"{head}:", path, f":{split}" if split else ""
+
+
+def on_hub(data: str) -> bool:
+    """Whether what a spec names is on a hub, and no path.
+
+    >>> on_hub("test_part:hf-data:imdb[train]"), on_hub("hf-data:./mine"), on_hub("folder:mine")
+    (True, False, False)
+    """
+    before, place, _ = split_spec(data)
+    source = source_named(before.removesuffix(":").rpartition(":")[2])
+    return source is not None and source.brackets_splits and not place.startswith((".", "/", "~"))
 
 
 def source_named(head: str) -> DataSource | None:
@@ -164,6 +187,16 @@ def split_place(place: str, splits: Sequence[str]) -> tuple[str, str]:
     if colon and split in splits and not os.path.lexists(place):
         return path, split
     return place, ""
+
+
+def split_brackets(place: str) -> tuple[str, str]:
+    """A name or path, and the split that is named after it in brackets, if any.
+
+    >>> split_brackets("glue:sst2[train[:100]]"), split_brackets("imdb")
+    (('glue:sst2', 'train[:100]'), ('imdb', ''))
+    """
+    name, bracket, rest = place.partition("[")
+    return (name, rest[:-1]) if bracket and rest.endswith("]") else (place, "")
 
 
 def parameters(data: str) -> Mapping[str, Any]:

@@ -45,6 +45,7 @@ class _Corpus:
     position=4,
     splits=SPLITS,
     present="splits_of",
+    recognises="is_eraser",
 )
 def eraser(where: str, options: SourceOptions) -> Listing:
     """One split of a corpus whose documents are classified, such as ERASER's movie reviews.
@@ -81,6 +82,12 @@ def eraser(where: str, options: SourceOptions) -> Listing:
         labels=Labels.of((r.get("classification") for part in rows.values() for r in part), options.classes),
         notes=(*([_LEFT.format(left)] if left else []), *([_PAIRED] if with_query else [])),
     )
+
+
+def is_eraser(root: Path) -> bool:
+    """Whether a folder has documents and a split."""
+    documents = (root / "docs").is_dir() or (root / _TOGETHER).is_file()
+    return documents and any((root / f"{split}.jsonl").is_file() for split in SPLITS)
 
 
 def splits_of(where: str) -> tuple[str, ...]:

@@ -140,7 +140,23 @@ def torch_dataset(spec: Any, options: SourceOptions) -> Listing:
         return table_listing(type(spec).__name__, f"the {type(spec).__name__}", records, options)
     if hasattr(spec, "__len__") and hasattr(spec, "__getitem__"):
         return _from_dataset(type(spec).__name__, spec, range(len(spec)), spec.__getitem__, options)
-    return _from_iterable(type(spec).__name__, spec, options)
+    listing = _from_iterable(type(spec).__name__, spec, options)
+    if options.classes is None and (names := _feature_names(spec, _label_key(spec, options))):
+        return replace(listing, labels=Labels(names))
+    return listing
+
+
+def _label_key(spec: Any, options: SourceOptions) -> str | None:
+    """The key of the labels, where a data set says which columns it has."""
+    features = getattr(spec, "features", None)
+    return keys_of(features, options)[1] if isinstance(features, Mapping) else None
+
+
+def _feature_names(source: Any, key: str | None) -> tuple[str, ...]:
+    """The names of the classes that a data set of Hugging Face states for a column."""
+    features = getattr(source, "features", None)
+    named = getattr(features[key], "names", None) if isinstance(features, Mapping) and key in features else None
+    return tuple(map(str, named or ()))
 
 
 def _records(spec: Any) -> list[Row] | None:
@@ -154,10 +170,14 @@ def _records(spec: Any) -> list[Row] | None:
 
 def _from_mapping(spec: Mapping[str, Any], options: SourceOptions) -> Listing:
     """A batch of columns; a dict of data sets is asked for one of them."""
-    if spec and all(hasattr(v, "__getitem__") and not isinstance(v, _COLUMNS) for v in spec.values()):
+    if spec and all(_has_items(v) and not isinstance(v, _COLUMNS) for v in spec.values()):
         names = [str(name) for name in spec]
         raise HeatcheckError(f"data= is a dict of data sets, {', '.join(names)}: pass one, such as data[{names[-1]!r}]")
     return _listing("", unbatched(spec, options), options)
+
+
+def _has_items(value: Any) -> bool:
+    return hasattr(value, "__getitem__") or hasattr(value, "__iter__")
 
 
 _COLUMNS = (Tensor, np.ndarray, list, tuple, str)
@@ -274,8 +294,7 @@ def _labels(
     item = one(first)
     label = split(item, options)[1]
     key = keys_of(item, options)[1] if isinstance(item, Mapping) else None
-    features = getattr(source, "features", None)
-    named = getattr(features[key], "names", None) if isinstance(features, Mapping) and key in features else None
+    named = _feature_names(source, key)
     inner = getattr(source, "dataset", source)
     given = named or getattr(source, "classes", getattr(inner, "classes", None))
     if isinstance(given, list | tuple):

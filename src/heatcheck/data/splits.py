@@ -8,7 +8,7 @@ from heatcheck.data.load import source_of, unknown_spec
 from heatcheck.data.places import kind_of
 
 _TRAIN = "train"
-_EVALUATION = ("val", "test")
+_EVALUATION = ("val", "validation", "test")
 """Splits to evaluate on, the first that there is."""
 _PARTS = ("train_part", "test_part")
 
@@ -67,4 +67,4 @@ def _splits(data: str) -> tuple[str, str] | None:
     evaluation = next((split for split in _EVALUATION if split in found), None)
     if _TRAIN not in found or evaluation is None:
         return None
-    return f"{before}{place}:{_TRAIN}", f"{before}{place}:{evaluation}"
+    return before + source.with_split(place, _TRAIN), before + source.with_split(place, evaluation)
