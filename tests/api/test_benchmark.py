@@ -255,7 +255,7 @@ def test_random_under_another_label_is_what_methods_are_held_against(net, x, tmp
 @pytest.mark.parametrize("methods", [["integrated_gradients(steps=2)"], {"IG": "integrated_gradients(steps=2)"}])
 def test_nothing_is_ranked_without_random(net, x, tmp_path, methods):
     bench = hc.Benchmark(models={"net": net}, data=x, methods=methods, metrics=["sds(units=grid(2))"])
-    assert bench.lacks_random and not bench.with_random().lacks_random
+    assert bench.lacks_random() and not bench.with_random().lacks_random()
     result = bench.run(tmp_path / "r", batch=4, progress="none")
     rows = {row["method"]: row for row in result.leaderboard().full.to_dicts()}
     (own,) = methods

@@ -141,7 +141,7 @@ def test_a_mistake_is_named(factors, message):
 
 def test_only_maps_with_a_sign_have_a_twin():
     given = ["saliency", "saliency(post=abs)", "grad_cam", "smoothgrad(of=input_x_gradient)", "random", "sobel"]
-    units, labels = signed_variants(given, ("signed", "abs"), "quick")
+    units, labels = signed_variants(given, ("signed", "abs"), load_profile("quick"))
     assert labels == {
         "signed": {},
         "abs": {m: f"{m} · abs" for m in ("saliency", "smoothgrad(of=input_x_gradient)")},
@@ -153,15 +153,15 @@ def test_only_maps_with_a_sign_have_a_twin():
 
 def test_units_and_aliases_have_twins_too():
     unit = catalogue.build("method", "saliency")
-    units, labels = signed_variants([unit], ("signed", "relu"), "default")
+    units, labels = signed_variants([unit], ("signed", "relu"), load_profile("default"))
     assert units["saliency · relu"].post == "relu" and labels["relu"] == {"saliency": "saliency · relu"}
-    units, _ = signed_variants(["I×G"], ("signed", "abs"), "idsds")
+    units, _ = signed_variants(["I×G"], ("signed", "abs"), load_profile("idsds"))
     assert units["I×G · abs"] == "input_x_gradient(post=abs)"
 
 
 def test_of_the_controls_random_alone_takes_part():
-    assert "random" in contestants("quick") and "grad_cam" in contestants("quick")
-    assert not {"sobel", "constant", "center", "oracle"} & set(contestants("quick"))
+    assert "random" in contestants(load_profile("quick")) and "grad_cam" in contestants(load_profile("quick"))
+    assert not {"sobel", "constant", "center", "oracle"} & set(contestants(load_profile("quick")))
 
 
 # -- a run -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from heatcheck.api.benchmark import Benchmark
 from heatcheck.api.study import Study, StudyError
 from heatcheck.run.runtime import Runtime, seconds
 
@@ -50,13 +51,15 @@ def test_a_good_file_means_what_it_says(place: Path) -> None:
     assert study.methods == ("saliency", "rise(samples=128, fill=blur(kernel=3))")
     assert study.metrics == ("sds", "abpc(steps=4)")
     assert study.out == place / "runs/mine"
-    assert (study.samples, study.seed, study.target, study.maps) == (10, 0, "predicted", "keep")
+    assert (study.samples, study.seed, study.target, study.maps) == (10, 0, None, "keep")
     assert study.runtime == Runtime(workers=2, budget=5400.0)
 
 
 def test_what_is_not_named_comes_from_the_profile() -> None:
     study = Study.of(models="efficientnet_lite0", data="images", profile="quick")
-    assert "rise" in study.methods and "sds" in study.metrics and study.target == "predicted"
+    assert (study.methods, study.metrics, study.target) == (None, None, None)
+    profile = Benchmark.from_study(study).settings(1)
+    assert "rise" in profile.methods and "sds" in profile.metrics and profile.target == "predicted"
 
 
 def test_changes_beat_the_file_and_begin_where_the_process_is(place: Path) -> None:

@@ -22,9 +22,12 @@ TOY = Profile(
 )
 
 
-@pytest.mark.parametrize("name", names())
-def test_everything_a_profile_names_exists(name: str) -> None:
-    profile = load_profile(name)
+EVERY = [(name, m) for name in names() for m in load_profile(name).on]
+
+
+@pytest.mark.parametrize(("name", "modality"), EVERY)
+def test_everything_a_profile_names_exists(name: str, modality: str) -> None:
+    profile = load_profile(name, modality)
     written = [("method", m) for m in profile.methods] + [("metric", m) for m in profile.metrics]
     written += [(kind, str(Spec(id, params))) for kind, units in profile.params.items() for id, params in units.items()]
     assert profile.methods and profile.metrics and profile.note
@@ -60,8 +63,9 @@ def test_m4_squares_is_m4_but_for_two_methods() -> None:
     assert differing == {("IG", "steps"): 20, ("IG", "baselines"): 5, ("SG", "sigma"): 0.001}
 
 
-def test_the_default_profile_changes_no_parameter() -> None:
-    profile = load_profile("default")
+@pytest.mark.parametrize("modality", ["", "image", "text"])
+def test_the_default_profile_changes_no_parameter(modality: str) -> None:
+    profile = load_profile("default", modality)
     assert [profile.apply("method", m) for m in profile.methods] == list(profile.methods)
     assert profile.target == "predicted"
 
@@ -196,7 +200,10 @@ METRICS = {
         "faithfulness_correlation": "faithfulness_correlation(fill=black, output=prob, share=0.00446)",
         "irof": "irof(fill=channel_mean)",
     },
-    "m4": {m: f"{m}(steps=100, fill=grey127, ties=percentile_compat)" for m in ("morf", "lerf", "abpc")},
+    "m4": {
+        **{m: f"{m}(steps=100, fill=grey127, ties=percentile_compat)" for m in ("morf", "lerf", "abpc")},
+        "infidelity": "infidelity(fill=grey127)",
+    },
     "metarank": {m: f"{m}(fill=zero, output=accuracy, area=trapezoid)" for m in ("morf", "lerf")},
     "idsds": {"sds": "sds(units=grid(4), fill=zero)", "ids": "ids(fill=zero)"},
 }
@@ -208,6 +215,48 @@ def test_a_papers_metrics_have_its_settings(name: str) -> None:
     for id, spec in METRICS[name].items():
         built = catalogue.build("metric", profile.apply("metric", id))
         assert built.identity() == catalogue.build("metric", spec).identity()
+
+
+M4_TEXT = {
+    "LIME": "lime(output=prob, units=token, fill=unk)",
+    "IG": "integrated_gradients(reduction=sum_abs, quadrature=linspace_n)",
+    "SG": "smoothgrad(output=prob, reduction=sum_abs, samples=50, sigma=0.1)",
+    "GA": "generic_attribution(start=-1, head_reduce=mean_separately)",
+    "BT/H": "bt_head(start=-1)",
+    "BT/T": "bt_token(start=-4)",
+}
+M4_TEXT_METRICS = {
+    **{m: f"{m}(steps=100, fill=pad, ties=percentile_compat)" for m in ("morf", "lerf", "abpc")},
+    "pscore": "pscore",
+    "infidelity": "infidelity(sets=random, fill=pad, output=prob)",
+}
+
+
+def test_m4_has_settings_of_its_own_for_texts() -> None:
+    text, image = load_profile("m4", "text"), load_profile("m4", "image")
+    assert image == load_profile("m4") and image.note != text.note and text.paper
+    assert text.methods == (*M4_TEXT, "random", "constant") and text.target == "predicted"
+    assert text.metrics == ("morf", "abpc", "pscore", "infidelity")
+    for kind, table in (("method", M4_TEXT), ("metric", M4_TEXT_METRICS)):
+        for label, spec in table.items():
+            assert catalogue.build(kind, text.apply(kind, label)).identity() == catalogue.build(kind, spec).identity()
+
+
+@pytest.mark.parametrize("name", ["default", "quick"])
+def test_texts_have_at_least_fifteen_methods_and_ten_metrics(name: str) -> None:
+    profile = load_profile(name, "text")
+    real = [m for m in profile.methods if not catalogue.find("method", parse(m).id).facts["control"]]
+    assert len(real) >= 15 and len(profile.metrics) >= 10
+    for kind, specs in (("method", profile.methods), ("metric", profile.metrics)):
+        assert all("text" in catalogue.find(kind, parse(spec).id).facts["on"] for spec in specs)
+
+
+@pytest.mark.parametrize("name", ["idsds", "rise", "chefer", "metarank", "quantus", "m4_squares"])
+def test_papers_without_texts_say_so(name: str) -> None:
+    why = f"profile '{name}' has its paper's settings for images, and the data are texts; profiles for these are "
+    with pytest.raises(SpecError, match=why + "default, m4, quick"):
+        load_profile(name, "text")
+    assert load_profile(name, "image") == load_profile(name)
 
 
 def test_every_profile_of_the_specification_is_there() -> None:
@@ -239,18 +288,19 @@ def test_a_papers_methods_have_its_names_and_settings(name: str, table: dict[str
 def test_a_papers_names_are_a_runs_labels() -> None:
     from heatcheck.api.benchmark import label_components
 
-    labelled = dict(label_components("method", load_profile("idsds").methods, "idsds"))
+    labelled = dict(label_components("method", load_profile("idsds").methods, load_profile("idsds")))
     assert list(labelled) == [*IDSDS, "random"]
     assert labelled["IG-SG"].identity() == catalogue.build("method", IDSDS["IG-SG"]).identity()
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_profile_has_random_as_a_control(name: str) -> None:
+@pytest.mark.parametrize(("name", "modality"), EVERY)
+def test_every_profile_has_random_as_a_control(name: str, modality: str) -> None:
     from heatcheck.api.benchmark import Benchmark
+    from heatcheck.data.catalogue import default_data
 
-    profile = load_profile(name)
+    profile = load_profile(name, modality)
     assert "random" in [catalogue.build("method", profile.apply("method", m)).id for m in profile.methods]
-    assert not Benchmark(profile=name).lacks_random
+    assert not Benchmark(profile=name, data=default_data(modality), samples=1).lacks_random()
 
 
 def test_published_tables_have_the_same_names() -> None:

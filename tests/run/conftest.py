@@ -14,11 +14,14 @@ from heatcheck.core.types import Inputs, Sample
 from heatcheck.data.load import load_data
 from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import TorchModel
+from heatcheck.profiles import load_profile
 from heatcheck.run.execution import chunks_of, missing
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, prepare
 from heatcheck.run.store import Store
 from heatcheck.run.work import Work
+
+PROFILE = load_profile("default")
 
 METHODS = ["saliency", "input_x_gradient", "occlusion", "rise(samples=16)", "random"]
 METRICS = ["sds", "morf(steps=4)", "infidelity(samples=8)"]
@@ -57,7 +60,7 @@ def build_setup(
     chosen = list(range(n)) if order is None else order
     data = load_data((x[chosen], [labels[i] for i in chosen]))
     models = rest.pop("models", None) or {"toy": explained()}
-    named = label_components("method", methods, "default"), label_components("metric", metrics, "default")
+    named = label_components("method", methods, PROFILE), label_components("metric", metrics, PROFILE)
     return Setup(models, data, *named, **rest)
 
 

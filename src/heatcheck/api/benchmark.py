@@ -31,7 +31,7 @@ from heatcheck.models.targets import checked_target
 from heatcheck.models.training_record import every_checkpoint
 from heatcheck.models.transforms import as_preprocess
 from heatcheck.models.vision import PictureModel
-from heatcheck.profiles import load_profile, own_name
+from heatcheck.profiles import Profile, load_profile, own_name
 from heatcheck.run.elsewhere import only_here
 from heatcheck.run.execution import execute
 from heatcheck.run.naming import aligned, difference
@@ -135,7 +135,7 @@ class Benchmark:
             HeatcheckError: no sample can be read.
             NothingScoredError: every cell has failed.
         """
-        setup = self.with_random().setup(samples)
+        setup = self.with_random(samples).setup(samples)
         folder = out or Path("runs", folder_name(setup.models, setup.data.name))
         try:
             result = Result(execute(setup, folder, Runtime.of(runtime, **options)))
@@ -158,21 +158,26 @@ class Benchmark:
         **options: Any,
     ) -> Plan:
         """Predict passes, time, memory and disk before anything is spent; arguments as for `run`."""
-        return plan(self.with_random().setup(samples), Runtime.of(runtime, **options), out, calibrate=calibrate)
+        return plan(self.with_random(samples).setup(samples), Runtime.of(runtime, **options), out, calibrate=calibrate)
 
-    @property
-    def lacks_random(self) -> bool:
+    def settings(self, samples: int | None = None) -> Profile:
+        """The profile as it is on the data's modality; they are read for this."""
+        samples = self.samples if samples is None else samples
+        return load_profile(self.profile, self._data(samples).modality)
+
+    def lacks_random(self, samples: int | None = None) -> bool:
         """Whether no method is `random`, the control that nothing is ranked without."""
         for path in self.plugins:
             load_plugin(path)
-        methods = load_profile(self.profile).methods if self.methods is None else self.methods
-        return all(component.id != "random" for _, component in label_components("method", methods, self.profile))
+        profile = self.settings(samples)
+        methods = profile.methods if self.methods is None else self.methods
+        return all(component.id != "random" for _, component in label_components("method", methods, profile))
 
-    def with_random(self) -> "Benchmark":
+    def with_random(self, samples: int | None = None) -> "Benchmark":
         """The same with `random` as a control: what does not beat it says nothing, whatever its rank."""
-        if not self.lacks_random:
+        if not self.lacks_random(samples):
             return self
-        methods = load_profile(self.profile).methods if self.methods is None else self.methods
+        methods = self.settings(samples).methods if self.methods is None else self.methods
         if isinstance(methods, Mapping):
             label = "random" if "random" not in methods else "random (control)"
             return replace(self, methods={**methods, label: "random"})
@@ -185,12 +190,12 @@ class Benchmark:
         samples = self.samples if samples is None else samples
         if self.models is None or self.data is None:
             return self._complete(samples).setup(samples)
-        profile = load_profile(self.profile)
-        methods = label_components("method", profile.methods if self.methods is None else self.methods, self.profile)
-        metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, self.profile)
+        profile = self.settings(samples)
+        methods = label_components("method", profile.methods if self.methods is None else self.methods, profile)
+        metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, profile)
         models = {precise_label(label, self.precision): spec for label, spec in label_models(self.models).items()}
         chosen_by = self.seed if samples else None
-        data = self._data(samples, chosen_by)
+        data = self._data(samples)
         methods = [(label, own.for_corpus(functools.partial(self._corpus, data))) for label, own in methods]
         target = self._target(profile.target)
         demand_labels(data, target)
@@ -203,7 +208,7 @@ class Benchmark:
         demand_aligned(
             profile.metrics if self.metrics is None else self.metrics,
             {label: self._loaded[key] for label, key in keys.items()},
-            self.profile,
+            profile,
         )
         if not isinstance(target, Number):  # a number of the output has no classes that labels could name
             data = match_labels(data, {label: self._loaded[key].classes for label, key in keys.items()})
@@ -257,10 +262,10 @@ class Benchmark:
             return replace(self, data=default_data(modality))
         if self.data is None:
             return replace(self, models=default_model(Modality.IMAGE), data=default_data(Modality.IMAGE))
-        data = self._data(samples, self.seed if samples else None)
+        data = self._data(samples)
         return replace(self, models=default_model(data.modality))
 
-    def _data(self, samples: int | None, seed: int | None) -> Dataset:
+    def _data(self, samples: int | None) -> Dataset:
         """The samples, read once.
 
         Raises:
@@ -276,7 +281,7 @@ class Benchmark:
             loaded = load_data(
                 self.data,
                 samples=samples,
-                seed=seed,
+                seed=self.seed if samples else None,
                 text_column=self.text_column,
                 label_column=self.label_column,
             )
@@ -373,7 +378,7 @@ def demand_labels(data: Dataset, target: str | int | Number) -> None:
 
 
 def demand_aligned(
-    metrics: Iterable[Any] | Mapping[str, Any], models: Mapping[str, Model], profile: str = "default"
+    metrics: Iterable[Any] | Mapping[str, Any], models: Mapping[str, Model], profile: Profile | None = None
 ) -> None:
     """Refuse to call a score IDSDS that is not so on any model; where it is on some, the others' is called SDS.
 
@@ -395,7 +400,7 @@ def demand_aligned(
             )
 
 
-def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
+def with_parts(metrics: Sequence[Any] | Mapping[str, Any], profile: Profile) -> list[tuple[str, Any]]:
     """Labelled metrics, and before those that add up others the parts that are not there; a mapping stays as it is."""
     found = label_components("metric", metrics, profile)
     if isinstance(metrics, Mapping):
@@ -447,7 +452,7 @@ def _type_name(model: Any) -> str:
     return type(model.func if isinstance(model, functools.partial) else model).__name__
 
 
-def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profile: str) -> list[tuple[str, Any]]:
+def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profile: Profile) -> list[tuple[str, Any]]:
     """Components with the profile's parameters, labelled as they were written, or as a mapping says."""
     if isinstance(specs, Mapping):
         return [(label, as_component(kind, spec, profile)) for label, spec in specs.items()]
@@ -462,10 +467,10 @@ def label_components(kind: str, specs: Iterable[Any] | Mapping[str, Any], profil
     return found
 
 
-def as_component(kind: str, spec: Any, profile: str = "default") -> Any:
+def as_component(kind: str, spec: Any, profile: Profile | None = None) -> Any:
     """A component from text, a component, a component's class or a declared function."""
     if isinstance(spec, str):
-        return catalogue.build(kind, load_profile(profile).apply(kind, spec))
+        return catalogue.build(kind, (profile or load_profile("default")).apply(kind, spec))
     if callable(spec) and not isinstance(spec, type | Method | Metric):
         for entry in catalogue.entries(kind).values():
             if getattr(entry.target, "function", None) is spec:

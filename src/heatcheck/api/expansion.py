@@ -13,7 +13,7 @@ from typing import Any
 
 from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec, SpecError, parse, suggest, write
-from heatcheck.profiles import load_profile, names
+from heatcheck.profiles import Profile, load_profile, names
 
 SIGN, DIALECT = "sign", "dialect"
 SIGNS = ("signed", "abs", "relu")
@@ -109,7 +109,9 @@ def _changes(spec: Spec, dialect: str) -> bool:
     return parameter in spec.params and write(spec.params[parameter]) != value
 
 
-def expand(metric: str, factors: Mapping[str, Sequence[Any]], profile: str = "default") -> Expansion:
+def expand(
+    metric: str, factors: Mapping[str, Sequence[Any]], profile: str = "default", modality: str = ""
+) -> Expansion:
     """All combinations of the factors' levels.
 
     A factor is a parameter of the metric, `sign` (signed, abs, relu: what is done to maps that have a sign) or
@@ -120,6 +122,7 @@ def expand(metric: str, factors: Mapping[str, Sequence[Any]], profile: str = "de
         metric: the metric to expand, such as `morf` or `abpc(ties=index)`.
         factors: levels by factor; what is not named stays as it is.
         profile: where parameters that are not written come from.
+        modality: of the data, where it is known: profiles may differ by it.
 
     Raises:
         SpecError: a factor or level that fits no way of asking.
@@ -128,7 +131,7 @@ def expand(metric: str, factors: Mapping[str, Sequence[Any]], profile: str = "de
     if catalogue.find("metric", parse(base).id).facts["family"] == "composite":
         raise SpecError(f"{base} adds up other metrics; expand one of them")
     levels = {name: _levels(name, given) for name, given in factors.items()}
-    dialects = _dialects(base, levels.get(DIALECT, ("own",)), profile)
+    dialects = _dialects(base, levels.get(DIALECT, ("own",)), profile, modality)
     varied = [name for name in levels if name not in (SIGN, DIALECT)]
     _check(base, dialects, {name: levels[name] for name in varied})
     metrics: dict[str, str] = {}
@@ -175,39 +178,39 @@ def _value(text: str) -> Any:
     return parse(f"x(n={text})").params["n"]
 
 
-def _dialects(base: str, wanted: Sequence[str], profile: str) -> dict[str, Spec]:
+def _dialects(base: str, wanted: Sequence[str], profile: str, modality: str = "") -> dict[str, Spec]:
     """Metrics with every parameter spelt out, by the dialect's name."""
     found: dict[str, Spec] = {}
     for name in wanted:
-        for label, spec in _dialect(base, name, profile):
+        for label, spec in _dialect(base, name, profile, modality):
             taken = label in found and str(found[label]) != str(spec)
             found[name if taken else label] = spec
     return found
 
 
-def _dialect(base: str, name: str, profile: str) -> list[tuple[str, Spec]]:
+def _dialect(base: str, name: str, profile: str, modality: str) -> list[tuple[str, Spec]]:
     id = parse(base).id
     if name == "own":
-        return [(id, _spelt(base, profile))]
+        return [(id, _spelt(base, profile, modality))]
     parameter, equals, value = name.partition("=")
     if equals and "(" not in parameter:
         entry = catalogue.find("metric", id)
         if parameter.strip() not in entry.params:
             raise SpecError(f"dialect {name!r}: {id} has no parameter {parameter!r}{suggest(parameter, entry.params)}")
-        spec = _spelt(base, profile)
+        spec = _spelt(base, profile, modality)
         return [(value.strip(), Spec(id, {**spec.params, parameter.strip(): _value(value)}))]
     if name in names():
         if _has(name, id):
-            return [(name, _spelt(base, name))]
+            return [(name, _spelt(base, name, modality))]
         family = catalogue.find("metric", id).facts["family"]
         others = _of_family(name, family)
         if not others:
             raise SpecError(f"dialect {name!r}: the profile has neither {id} nor another metric that asks by {family}")
-        return [(f"{name} {m}", _spelt(m, name)) for m in others]
+        return [(f"{name} {m}", _spelt(m, name, modality)) for m in others]
     if parse(name).id not in catalogue.entries("metric"):
         near = suggest(parse(name).id, _fitting(id))
         raise SpecError(f"no dialect is called {name!r}: it is own, a profile, a metric or parameter=value{near}")
-    return [(name, _spelt(name, profile))]
+    return [(name, _spelt(name, profile, modality))]
 
 
 def _has(profile: str, id: str) -> bool:
@@ -231,9 +234,9 @@ def _fitting(id: str) -> list[str]:
     return ["own", *profiles, *(other for other in others if other not in (id, *profiles))]
 
 
-def _spelt(written: str, profile: str) -> Spec:
+def _spelt(written: str, profile: str, modality: str = "") -> Spec:
     """A metric with a profile's parameters and every default spelt out, so that no other profile changes it."""
-    spec = parse(load_profile(profile).apply("metric", written))
+    spec = parse(load_profile(profile, modality).apply("metric", written))
     entry = catalogue.find("metric", spec.id)
     return Spec(spec.id, {**dict(_defaults(entry)), **spec.params})
 
@@ -282,10 +285,9 @@ def enough(made: Expansion) -> None:
     )
 
 
-def contestants(profile: str) -> list[str]:
+def contestants(profile: Profile) -> list[str]:
     """A profile's methods, and of its controls random alone: the others would only cost passes in every universe."""
-    chosen = load_profile(profile)
-    ids = {written: parse(chosen.spec(written)).id for written in chosen.methods}
+    ids = {written: parse(profile.spec(written)).id for written in profile.methods}
     return [m for m, id in ids.items() if id == "random" or not catalogue.find("method", id).facts["control"]]
 
 

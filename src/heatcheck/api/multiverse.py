@@ -14,7 +14,7 @@ from heatcheck.core.plugins import load_plugin
 from heatcheck.core.spec import Spec, SpecError, parse
 from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.domain.base import Domain
-from heatcheck.profiles import load_profile
+from heatcheck.profiles import Profile
 from heatcheck.stats import Rankings, rankings, rankings_missing, universes_of
 
 if TYPE_CHECKING:
@@ -95,8 +95,9 @@ def over(
         first = expand(metric, factors, bench.profile)  # fails before anything is loaded
         enough(first)
         check_each_level(first.base, factors, bench.profile)
-    methods = list(contestants(bench.profile) if bench.methods is None else bench.methods)
-    named = label_components("method", methods, bench.profile)
+    profile = bench.settings(samples)
+    methods = list(contestants(profile) if bench.methods is None else bench.methods)
+    named = label_components("method", methods, profile)
     if not any(component.id == "random" for _, component in named):
         methods.append("random")
     setup = replace(bench, methods=methods, metrics=[metric]).setup(samples)
@@ -104,9 +105,10 @@ def over(
         metric,
         factors or usual(metric, bench.profile, next(iter(setup.models.values())).domain.usual_levels),
         bench.profile,
+        setup.data.modality,
     )
     made = made.without(_unusable(made.metrics, [model.domain for model in setup.models.values()]))
-    variants, labels = signed_variants(methods, made.signs, bench.profile)
+    variants, labels = signed_variants(methods, made.signs, profile)
     idle = [sign for sign in made.signs if not labels[sign]][1:]
     why = "no method's maps have a sign, so {} changes nothing"
     made = made.without({u.label: why.format(u.levels[SIGN]) for u in made.universes if u.levels.get(SIGN) in idle})
@@ -147,7 +149,7 @@ def _refusal(component: Any, domain: Domain) -> str | None:
 
 
 def signed_variants(
-    methods: Iterable[Any], signs: Sequence[str], profile: str
+    methods: Iterable[Any], signs: Sequence[str], profile: Profile
 ) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
     """Every method under every sign, by label, and per sign the labels of those that are not themselves there.
 
@@ -165,7 +167,7 @@ def signed_variants(
             if component.signed and not component.control:
                 variant = f"{label}{JOIN}{sign}"
                 if isinstance(spec, str):
-                    whole = parse(load_profile(profile).apply("method", spec))
+                    whole = parse(profile.apply("method", spec))
                     variants[variant] = str(Spec(whole.id, {**whole.params, "post": sign}))
                 else:
                     variants[variant] = replace(component, post=sign)

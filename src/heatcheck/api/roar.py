@@ -258,9 +258,9 @@ class RetrainingStudy:
         """The methods by label, with the controls; by scalars, each with the magnitude of its channels."""
         for path in self.plugins:
             load_plugin(path)
-        found = label_components("method", self.methods, self.profile)
+        found = label_components("method", self.methods, load_profile(self.profile))
         known = {component.id for _, component in found}
-        found += label_components("method", [c for c in CONTROLS if c not in known], self.profile)
+        found += label_components("method", [c for c in CONTROLS if c not in known], load_profile(self.profile))
         if self.granularity == "scalar":
             return {label: replace(component, reduction="none", post="abs") for label, component in found}
         return dict(found)

@@ -96,7 +96,7 @@ Components = Annotated[tuple[Annotated[str, BeforeValidator(_spec)], ...], Befor
 
 
 class Study(BaseModel):
-    """What to measure. Methods and metrics that are not named, and the target, come from the profile.
+    """What to measure. Methods and metrics that are not named, and the target, are the profile's for the data's modality.
 
     Args:
         models: model specs, such as `timm:resnet50`.
@@ -104,15 +104,15 @@ class Study(BaseModel):
         text_column: the table's column with the text, by name or position, or the two columns of a pair of texts; found
             by usual names if None.
         label_column: the table's column with the label, likewise.
-        methods: method specs.
-        metrics: metric specs.
+        methods: method specs; None for the profile's.
+        metrics: metric specs; None for the profile's.
         profile: where parameters, methods and metrics that are not written come from.
         samples: how many samples; all if None.
         preprocess: what is done to pictures: imagenet, clip, inception or mean=…,std=…,size=…; to texts: tokens=…; None for
             what models say.
         output: the key or position of the class scores, for models that return several tensors.
         target: the class explained: predicted, label, top2 or its number; or a number made of the output: column:N or
-            FILE.py:FUNCTION.
+            FILE.py:FUNCTION; None for what the profile says.
         seed: of every random stream.
         precision: in what passes are computed: fp32, tf32, bf16 or fp16; scores of different precision never mix.
         out: the run's folder.
@@ -131,11 +131,11 @@ class Study(BaseModel):
     label_column: str | int | None = setting("identity", default=None)
     preprocess: Annotated[str, BeforeValidator(_preprocess)] | None = setting("identity", default=None)
     output: str | int | None = setting("identity", default=None)
-    methods: Components = setting("identity")
-    metrics: Components = setting("identity")
+    methods: Components | None = setting("identity", default=None)
+    metrics: Components | None = setting("identity", default=None)
     profile: str = setting("identity", default="default")
     samples: int | None = setting("identity", default=None, ge=1)
-    target: Annotated[str | int, BeforeValidator(checked_target)] = setting("identity")
+    target: Annotated[str | int, BeforeValidator(checked_target)] | None = setting("identity", default=None)
     seed: int = setting("identity", default=0)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = setting("identity", default="fp32")
     out: Annotated[Path, BeforeValidator(_path)] | None = setting("runtime", default=None)
@@ -192,15 +192,6 @@ class Study(BaseModel):
             found = dict.fromkeys(f"{place(keys)}{what}" for keys, what in _problems(problem))
             raise StudyError("\n".join(found)) from problem
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_profile(cls, values: dict[str, Any]) -> dict[str, Any]:
-        try:
-            profile = load_profile(values.get("profile", "default"))
-        except (SpecError, TypeError):
-            profile = load_profile("default")
-        return {"methods": profile.methods, "metrics": profile.metrics, "target": profile.target, **values}
-
     @model_validator(mode="after")
     def _one_runtime(self) -> Self:
         """`maps` may be written beside the other settings or under `[runtime]`; both mean the same."""
@@ -236,7 +227,7 @@ class Study(BaseModel):
     def _unit_problems(self) -> Iterator[tuple[Keys, str]]:
         profile = load_profile(self.profile)
         for kind, written in (("method", self.methods), ("metric", self.metrics)):
-            for i, spec in enumerate(written):
+            for i, spec in enumerate(written or ()):
                 for path, what in catalogue.problems(kind, profile.spec(spec)):
                     unknown = what.startswith(f"no {kind} is called") and not self.plugins
                     yield (f"{kind}s", i, *path), with_plugin_hint(what) if unknown else what

@@ -92,6 +92,7 @@ def explain(
 
     echo "what a delight" | heatcheck explain - --method occlusion
     """
+    from heatcheck.core.types import Modality
     from heatcheck.profiles import load_profile
     from heatcheck.run.runtime import device_name
 
@@ -107,7 +108,7 @@ def explain(
             raise SpecError(f"there is no picture {name!r}; to explain it as a text, write --text {name!r}")
     everything = method.strip() == "all"
     methods = [e.id for e in catalogue.methods_by_family()] if everything else split(method)
-    settings = load_profile(profile)
+    settings = load_profile(profile, Modality.TEXT if texts else Modality.IMAGE)
     for _, wrong in (problem for name in methods for problem in catalogue.problems("method", settings.spec(name))):
         unknown = wrong.startswith("no method is called") and not plugin
         raise SpecError(f"--method: {with_plugin_hint(wrong) if unknown else wrong}")

@@ -83,8 +83,8 @@ def multiverse(
     factors |= dict(_extra(text) for text in factor or ())
     factors |= {} if sign is None else {"sign": split(sign)}
     wanted = options.study(metrics=[metric], output=model_output)
-    if len(wanted.metrics) != 1:
-        raise SpecError(f"--metric: one metric is expanded at a time, not {', '.join(wanted.metrics)}")
+    if wanted.metrics is None or len(wanted.metrics) != 1:
+        raise SpecError(f"--metric: one metric is expanded at a time, not {', '.join(wanted.metrics or ())}")
     made = expand(metric, factors, wanted.profile)
     if factors:
         enough(made)
@@ -126,15 +126,10 @@ def _extra(text: str) -> tuple[str, list[str]]:
 
 def _with_defaults(study: "Study", options: o.StudyOptions) -> "Study":
     """The study with a multiverse's defaults where nothing is given."""
-    from heatcheck.api.expansion import contestants
-    from heatcheck.profiles import load_profile
-
     changes: dict[str, Any] = {}
     embedded = options.file is None and options.given["data"] is None
     if options.given["out"] is None and study.out is not None:
         changes["out"] = study.out.with_name(f"{study.out.name}-multiverse")
-    if study.methods == load_profile(study.profile).methods:
-        changes["methods"] = tuple(contestants(study.profile))
     if study.samples is None and embedded:
         changes["samples"] = EMBEDDED_SAMPLES
     return study.model_copy(update=changes)

@@ -54,7 +54,7 @@ def run(
         note(f"{', '.join(wanted.models)} on {wanted.data}, profile {wanted.profile}, into {folder}", quiet=quiet)
         runtime = Runtime.of(wanted.runtime, progress="none" if quiet else "auto")
         bench = Benchmark.from_study(wanted)
-        if bench.lacks_random:
+        if bench.lacks_random():
             note("random is added as a control: nothing is ranked without it", quiet=quiet)
         nothing = None
         try:

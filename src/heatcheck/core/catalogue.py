@@ -214,6 +214,16 @@ def _domains() -> list[dict[str, Any]]:
 
 
 @cache
+def modalities() -> tuple[str, ...]:
+    """What classifiers read, as far as there is a domain for it.
+
+    >>> modalities()
+    ('image', 'text')
+    """
+    return tuple(domain["MODALITY"] for domain in _domains() if "MODALITY" in domain)
+
+
+@cache
 def units() -> dict[str, dict[str, Any]]:
     """What can be deleted together, by id: how it is written, on which modalities, what it is, and if it needs the CPU."""
     return {

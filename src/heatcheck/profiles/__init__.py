@@ -1,6 +1,8 @@
 """Settings that belong together, as data: which methods and metrics run, on which target, with which parameters.
 
-A profile is a TOML file in this folder. What a user writes always beats what a profile says.
+A profile is a TOML file in this folder. What a user writes always beats what a profile says. Where a paper sets things
+otherwise for one modality, a table named after it (`[text]`, `[text.method.lime]`) takes the place of what the file says
+for all; a list `on` names the modalities that the settings are for.
 """
 
 from collections.abc import Mapping
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heatcheck.core import toml
-from heatcheck.core.catalogue import KINDS, NESTED, find
+from heatcheck.core.catalogue import KINDS, NESTED, find, modalities
 from heatcheck.core.spec import Spec, SpecError, parse, suggest
 
 FOLDER = Path(__file__).parent
@@ -31,6 +33,7 @@ class Profile:
         params: parameters by kind and component id, used where a spec names none.
         aliases: other names for specs, such as a paper's own labels.
         paper: whether these are the settings of a paper; all its metrics then count in the mean rank.
+        on: the modalities that the settings are for.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Profile:
     params: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     paper: bool = False
+    on: tuple[str, ...] = ()
 
     def spec(self, written: str) -> str:
         """The spec behind an alias, with the component's own name; anything else as it is."""
@@ -85,15 +89,23 @@ def names() -> list[str]:
 
 
 @cache
-def load_profile(name: str) -> Profile:
-    """A profile by name.
+def load_profile(name: str, modality: str = "") -> Profile:
+    """A profile by name, as it is on a modality; without one, what its file says for all.
 
     Raises:
-        SpecError: there is none of that name.
+        SpecError: there is none of that name, or its settings are for another modality.
     """
     if name not in names():
         raise SpecError(f"no profile is called {name!r}{suggest(name, names())}")
     said = _read(name)
+    on = tuple(said.get("on", modalities()))
+    if modality and modality not in on:
+        others = [other for other in names() if modality in _read(other).get("on", modalities())]
+        raise SpecError(
+            f"profile {name!r} has its paper's settings for {' and '.join(f'{m}s' for m in on)}, and the data are "
+            f"{modality}s; profiles for these are {', '.join(others)}"
+        )
+    said = _over(said, said.get(modality, {}))
     return Profile(
         name=name,
         note=said["note"],
@@ -103,6 +115,7 @@ def load_profile(name: str) -> Profile:
         params={kind: said.get(kind, {}) for kind in KINDS},
         aliases=said.get("aliases", {}),
         paper=said.get("paper", False),
+        on=on,
     )
 
 
@@ -112,8 +125,14 @@ def is_paper(name: str) -> bool:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """A profile's file over the one it extends; tables of components and aliases are merged."""
+    """A profile's file over the one it extends, the tables of each modality included."""
     said = toml.read(FOLDER / f"{name}.toml").values
     base = _read(said.pop("extends")) if "extends" in said else {}
+    special = {m: _over(base.get(m, {}), said.get(m, {})) for m in modalities() if m in base or m in said}
+    return {**_over(base, said), **special}
+
+
+def _over(base: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over others; tables of components and aliases are merged."""
     tables = {k: {**base.get(k, {}), **said.get(k, {})} for k in (*KINDS, "aliases")}
     return {**base, **said, **tables}
