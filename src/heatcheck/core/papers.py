@@ -72,6 +72,7 @@ PAPERS = {
     "yeh2019": "Yeh et al., On the (In)fidelity and Sensitivity of Explanations, NeurIPS 2019",
     "zeiler2014": "Zeiler and Fergus, Visualizing and Understanding Convolutional Networks, ECCV 2014",
     "zhang2018": "Zhang et al., Top-Down Neural Attention by Excitation Backprop, IJCV 2018",
+    "zhao2023": "Zhao and Aletras, Incorporating Attribution Importance for Improving Faithfulness Metrics, ACL 2023",
 }
 """Author, title and place by key."""
 

@@ -294,6 +294,17 @@ class Domain(ABC):
         """
         return [()] * len(x)
 
+    def aligned(self, views: Sequence[Inputs]) -> list[Int[Tensor, " _"]] | None:
+        """What models that cut one sample into different sites have in common: per view, the common unit of each site.
+
+        Args:
+            views: the same sample as each model reads it.
+
+        Returns:
+            units 0, 1, 2 … that every model reads whole, -1 for sites of none; None where sites cannot be aligned.
+        """
+        return None
+
     def dilate(self, masks: Bool[Tensor, "n s"], x: Inputs, size: int) -> Bool[Tensor, "n s"]:
         """Masks grown by the sites around them, within `size` rows and columns; unchanged where sites have no distance."""
         return masks

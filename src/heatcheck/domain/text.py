@@ -1,6 +1,7 @@
 """Texts: sites are token positions, the leaf is the word embedding of each."""
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -28,9 +29,10 @@ class TextDomain(Domain):
     """Texts as `ids`, `attention`, `special`, `word` and `sentence`, each `[b, t]`.
 
     `special` marks [CLS], [SEP] and padding, which are never deleted; `word` and `sentence` number the word
-    and sentence of each token (-1 for special ones). Once a point of leaf space other than the tokens' own
-    is asked for, `embeds[b, t, d]` is there too. Pairs of texts have `types[b, t]`, the part that each token belongs to,
-    and texts with padding before them `start[b]`, the place of their first token.
+    and sentence of each token (-1 for special ones); where the text is known, `begin` and `end` are the characters where
+    each token begins and ends. Once a point of leaf space other than the tokens' own is asked for, `embeds[b, t, d]` is
+    there too. Pairs of texts have `types[b, t]`, the part that each token belongs to, and texts with padding before them
+    `start[b]`, the place of their first token.
 
     Args:
         embed: word embeddings of token ids.
@@ -178,6 +180,30 @@ class TextDomain(Domain):
         seen = [[token for token, on in zip(*own, strict=True) if on] for own in every]
         return [tuple(self.spell(ids) if self.spell else map(str, ids)) for ids in seen]
 
+    def aligned(self, views: Sequence[Inputs]) -> list[Int[Tensor, " _"]] | None:
+        """Words by where they stand in the text; those that tokenizers cut differently are joined.
+
+        A word that a model cannot read to its end, because the text is too long for it, is nobody's.
+        """
+        if not all("begin" in x and "end" in x for x in views):
+            return None
+        words = [_word_places(x) for x in views]
+        read = min(max((end for _, end in own.values()), default=0) for own in words)
+        common: list[tuple[int, int]] = []
+        for begin, end in sorted(place for own in words for place in own.values()):
+            if common and begin < common[-1][1]:
+                common[-1] = (common[-1][0], max(common[-1][1], end))
+            else:
+                common.append((begin, end))
+        starts = [begin for begin, _ in common]
+        unit_of = [{word: bisect_right(starts, begin) - 1 for word, (begin, _) in own.items()} for own in words]
+        shared = set.intersection(*(set(own.values()) for own in unit_of))
+        numbers = {unit: i for i, unit in enumerate(u for u in sorted(shared) if common[u][1] <= read)}
+        return [
+            torch.tensor([numbers.get(own.get(word, -1), -1) for word in x["word"][0].tolist()], device=x.device)
+            for own, x in zip(unit_of, views, strict=True)
+        ]
+
     def partition(self, kind: str, n: int | None, x: Inputs) -> tuple[Int[Tensor, "b s"], int]:
         width = x["ids"].shape[1]
         free = self.deletable(x)
@@ -266,3 +292,13 @@ def with_start(x: Inputs) -> Inputs:
     before = (x["attention"] > 0).long().cumsum(1) == 0
     start = torch.where(before.all(1), 0, before.sum(1))
     return x.replace(start=start) if bool(start.any()) else x
+
+
+def _word_places(x: Inputs) -> dict[int, tuple[int, int]]:
+    """Where each word of a text begins and ends, by its number; without words of no characters."""
+    found: dict[int, tuple[int, int]] = {}
+    for word, begin, end in zip(*(x[name][0].tolist() for name in ("word", "begin", "end")), strict=True):
+        if word >= 0 and begin < end:
+            first, last = found.get(word, (begin, end))
+            found[word] = (min(first, begin), max(last, end))
+    return found

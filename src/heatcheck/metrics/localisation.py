@@ -173,8 +173,16 @@ def top_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Fl
     0.75
     """
     k = int(inside.sum())
+    return top_hits(values, inside, k) / k
+
+
+def top_hits(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"], k: int) -> Float[Tensor, ""]:
+    """How many of the top k units are inside; those tied at rank k count in proportion.
+
+    >>> float(top_hits(torch.tensor([3.0, 2.0, 2.0, 0.0]), torch.tensor([True, False, True, True]), 2))
+    1.5
+    """
     last = values.kthvalue(len(values) - k + 1).values
     above, tied = values > last, values == last
     room = (k - above.sum()).double()
-    hits = (above & inside).sum() + room * (tied & inside).sum() / tied.sum()
-    return hits / k
+    return (above & inside).sum() + room * (tied & inside).sum() / tied.sum()

@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from heatcheck.core.types import OK, Batch, NotApplicable, Scores
+from heatcheck.core.types import OK, Batch, Inputs, NotApplicable, Scores
 from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.probe.probe import Probe
 
@@ -35,8 +35,17 @@ class ModelMap:
 
     def on_sites_of(self, other: "ModelMap") -> Float[Tensor, "..."]:
         """The map resized to the sites of another model's input."""
-        x = other.maps.batch.x.take(slice(other.row, other.row + 1))
-        return other.maps.domain.layout(self.values[None], x, self.maps.items[self.item].interpolation)[0]
+        return other.maps.domain.layout(self.values[None], other.x, self.maps.items[self.item].interpolation)[0]
+
+    @property
+    def x(self) -> Inputs:
+        """The sample as the model reads it."""
+        return self.maps.batch.x.take(slice(self.row, self.row + 1))
+
+    def on_units(self, index: Int[Tensor, " s"], count: int) -> Float[Tensor, " n"]:
+        """The map summed over units, given the unit of each site; -1 is none."""
+        sites = self.maps.domain.layout(self.values[None], self.x, self.maps.items[self.item].interpolation)[0]
+        return sites.new_zeros(count).index_add_(0, index[index >= 0], sites[index >= 0])
 
     def without_fixed(self, values: Float[Tensor, "..."]) -> Float[Tensor, " n"]:
         """A map without the sites that are never deleted (special tokens, padding)."""
@@ -51,9 +60,13 @@ class PseudoTruth(Metric):
 
     $\cos\big(\tfrac1{|M|}\sum_{g \in M} A(x, g),\; A(x, f)\big)$
 
-    M holds f itself and every other model whose map of the sample has the same resolution (the same tokens, on texts).
-    Where there is no other, the score would be 1 for any map: it is undefined. Agreement is not faithfulness: maps that
-    do not depend on the model, such as those of controls, agree perfectly.
+    M holds f itself and every other model whose map of the sample has the same resolution. Where there is no other, the
+    score would be 1 for any map: it is undefined. Agreement is not faithfulness: maps that do not depend on the model,
+    such as those of controls, agree perfectly.
+
+    Texts are compared on tokens where all models cut them into the same ones. Else they are compared on words, found by
+    where tokens stand in the text: a word is worth the sum of its tokens, words that tokenizers cut differently (*don't*)
+    are joined, and words that a model does not read, because the text is too long for it, are left out for all.
 
     Args:
         leave_one_out: leave f out of the average.
@@ -61,6 +74,7 @@ class PseudoTruth(Metric):
             weight; with `none` the largest maps dominate.
         common_resolution: compare maps of different resolutions too, resized to the sites of the model with the largest
             input; models that crop a picture differently then see different parts of it.
+        units: where texts are compared: on words where tokens differ (`auto`), always (`word`), or only on tokens (`site`).
 
     Paper: li2023.  Differs: without another model of the same resolution it is undefined, not 1.
     Cost per sample: none.
@@ -68,11 +82,15 @@ class PseudoTruth(Metric):
 
     across_models: ClassVar[bool] = True
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"normalise": ("none", "l2", "minmax")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "normalise": ("none", "l2", "minmax"),
+        "units": ("auto", "site", "word"),
+    }
 
     leave_one_out: bool = False
     normalise: str = "none"
     common_resolution: bool = False
+    units: str = "auto"
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         raise NotApplicable("pscore compares the maps of several models; give more than one")
@@ -95,6 +113,11 @@ class PseudoTruth(Metric):
 
     def _compared(self, found: Mapping[str, ModelMap]) -> dict[str, tuple[float, str]]:
         """The scores and statuses of all models that have a map of one method and sample."""
+        on_words = self._on_words(list(found.values()))
+        if on_words is not None and on_words.shape[1] == 0:
+            return dict.fromkeys(found, (torch.nan, "undefined: the models read no word of the text in common"))
+        if on_words is not None:
+            return dict(zip(found, self._cosines(on_words), strict=True))
         groups: dict[Any, list[str]] = {}
         for model, own in found.items():
             size = None if self.common_resolution else tuple(own.values.shape)
@@ -103,9 +126,24 @@ class PseudoTruth(Metric):
         scores = dict.fromkeys(found, (torch.nan, f"undefined: no other model has this map{where}"))
         for models in groups.values():
             if len(models) > 1:
-                flat = self._flattened([found[m] for m in models])
-                scores |= dict(zip(models, map(cosine, self._means(flat), flat), strict=True))
+                scores |= dict(zip(models, self._cosines(self._flattened([found[m] for m in models])), strict=True))
         return scores
+
+    def _on_words(self, maps: list[ModelMap]) -> Float[Tensor, "g n"] | None:
+        """Maps of a text as rows over the words that all models read; None where sites are compared."""
+        alike = len({own.sites for own in maps}) == 1
+        if len(maps) < 2 or self.units == "site" or (alike and self.units == "auto"):
+            return None
+        words = maps[0].maps.domain.aligned([own.x for own in maps])
+        if words is None:
+            return None
+        count = int(max(index.max() for index in words)) + 1
+        return torch.stack([own.on_units(index, count) for own, index in zip(maps, words, strict=True)])
+
+    def _cosines(self, flat: Float[Tensor, "g n"]) -> list[tuple[float, str]]:
+        """The scores and statuses of maps over the same units."""
+        flat = self._normalised(flat)
+        return list(map(cosine, self._means(flat), flat))
 
     def _means(self, flat: Float[Tensor, "g n"]) -> list[Float[Tensor, " n"]]:
         """The average that each row is compared with."""
@@ -114,12 +152,13 @@ class PseudoTruth(Metric):
         return [flat.mean(0)] * len(flat)
 
     def _flattened(self, maps: list[ModelMap]) -> Float[Tensor, "g n"]:
-        """Maps as rows over the same sites, normalised."""
+        """Maps as rows over the same sites."""
         largest = max(maps, key=lambda own: own.size)
         if len({tuple(own.values.shape) for own in maps}) > 1:
-            flat = torch.stack([largest.without_fixed(own.on_sites_of(largest)) for own in maps])
-        else:
-            flat = torch.stack([own.without_fixed(own.values) for own in maps])
+            return torch.stack([largest.without_fixed(own.on_sites_of(largest)) for own in maps])
+        return torch.stack([own.without_fixed(own.values) for own in maps])
+
+    def _normalised(self, flat: Float[Tensor, "g n"]) -> Float[Tensor, "g n"]:
         if self.normalise == "minmax":
             flat = flat - flat.amin(1, keepdim=True)
         scale = {

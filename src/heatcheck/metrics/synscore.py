@@ -56,10 +56,28 @@ def average_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -
     >>> float(average_precision(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([True, False, False, True])))
     0.75
     """
+    gained, precision = _precision_curve(values, inside)
+    return (gained * precision).sum() / inside.sum()
+
+
+def trapezoid_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The area under precision over recall by the trapezoid rule, from precision 1 at recall 0.
+
+    >>> float(trapezoid_precision(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([True, False, False, True])))
+    0.7083333333333334
+    """
+    gained, precision = _precision_curve(values, inside)
+    before = torch.cat([precision.new_ones(1), precision[:-1]])
+    return (gained * (before + precision) / 2).sum() / inside.sum()
+
+
+def _precision_curve(
+    values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]
+) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    """At each distinct value, from the highest: how many units inside it adds, and the precision down to it."""
     ordered, order = values.sort(descending=True)
     hits = inside[order].double().cumsum(0)
     ends = torch.nonzero(
         torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool, device=values.device)])
     ).flatten()
-    gained = torch.diff(hits[ends], prepend=hits.new_zeros(1))
-    return (gained * hits[ends] / (ends + 1)).sum() / hits[-1]
+    return torch.diff(hits[ends], prepend=hits.new_zeros(1)), hits[ends] / (ends + 1)

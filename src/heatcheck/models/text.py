@@ -223,6 +223,8 @@ class TextModel(TorchModel):
             "word": (tokens.word, -1),
             "sentence": (tokens.sentence, -1),
             "special": (tokens.special, True),
+            "begin": ([begin for begin, _ in tokens.offsets], 0),
+            "end": ([end for _, end in tokens.offsets], 0),
         }
         if any(tokens.types):
             rows["types"] = (tokens.types, self.tokenizer.pad_token_type_id)
@@ -347,7 +349,7 @@ class TextModel(TorchModel):
     def references(self, sample: Sample, x: Inputs) -> Mapping[str, Any]:
         """Spans of characters become masks over the tokens that overlap them.
 
-        `spans` become `mask`; `parts` one mask each, stacked, with their `part_names`; texts `without` each of these
+        `spans` become `mask`, and `span_masks` for each by itself that the model reads; `parts` one mask each, stacked, with their `part_names`; texts `without` each of these
         parts are encoded, as long as the longest of them needs. What the model cannot read is an empty mask.
         """
         known = sample.reference
@@ -360,6 +362,8 @@ class TextModel(TorchModel):
 
         found = {kind: value for kind, value in known.items() if kind not in ("parts", "without")}
         if "spans" in known and "mask" not in known:
+            each = [seen([span]) for span in spans_of(known["spans"])]
+            found["span_masks"] = tuple(mask for mask in each if mask.any())
             found["mask"] = seen(known["spans"])
         if parts := known.get("parts"):
             found["parts"] = torch.stack([seen(spans) for spans in parts.values()])
