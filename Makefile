@@ -44,13 +44,14 @@ faults: .venv/.dev  ## kill, damage and starve a toy run hundreds of times; writ
 mutants: .venv/.dev  ## break every formula once: each must fail the test that it names
 	HEATCHECK_MUTANTS=all $(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests/test_mutants.py
 
-studies: .venv/.dev  ## trainings and runs after the papers, at a size for two cores; needs CIFAR-10 and ImageNet pictures (hours)
+studies: .venv/.dev  ## trainings and runs after the papers, at a size for two cores; needs CIFAR-10, ImageNet pictures and movie reviews (hours)
 	$(BIN)/python -m studies.idsds_imagenet
 	$(BIN)/python -m studies.idsds_cifar
 	$(BIN)/python -m studies.synthetic
 	$(BIN)/python -m studies.birds
 	$(BIN)/python -m studies.checkpoints
 	$(BIN)/python -m studies.roar
+	$(BIN)/python -m studies.m4_text
 
 check: .venv/.dev  ## lint and types
 	$(BIN)/ruff check

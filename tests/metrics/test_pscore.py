@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import Inputs, NotApplicable
+from heatcheck.core.types import Inputs, NotApplicable, Streams
 from heatcheck.metrics.pscore import cosine
 
 MUTANTS = (
@@ -49,6 +49,18 @@ MUTANTS = (
         "scale = a.square().sum().sqrt() * b.square().sum().sqrt()",
         "scale = a.square().sum() * b.square().sum()",
         "test_one_map_is_its_own_average_which_is_why_it_gets_no_score",
+    ),
+    (
+        "domain/text.py",
+        "if common[u][1] <= read",
+        "if common[u][0] <= read",
+        "test_words_that_a_model_does_not_read_to_their_end_are_left_out_for_all",
+    ),
+    (
+        "domain/text.py",
+        "begin < common[-1][1]",
+        "begin < common[-1][0]",
+        "test_texts_with_other_tokens_are_compared_on_words",
     ),
     (
         "metrics/pscore.py",
@@ -240,6 +252,72 @@ def test_texts_are_compared_where_models_see_the_same_tokens(toys):
     assert got["r"].value[0, 0] == pytest.approx(slow_pscore(first, 2), abs=1e-9)
     assert got["r"].status == (("ok", "undefined: no other model has this map at its resolution"),)
     assert toys.metric("pscore(common_resolution=true)").across(batches, maps)["r"].status == got["r"].status
+
+
+def placed(toys, model, tokens, limit=None):
+    """A text as a tokenizer cuts it: `tokens` are (begin, end, word), then padding; special tokens at both ends."""
+    tokens = tokens[:limit]
+    batch = toys.sentences(model, (len(tokens),))
+    spans = [(0, 0, -1), *tokens, (0, 0, -1)]
+    own = {name: torch.tensor([[span[k] for span in spans]]) for k, name in enumerate(("begin", "end", "word"))}
+    return replace(batch, x=batch.x.replace(**own), streams=Streams(0, ("one text",)), target=torch.tensor([0]))
+
+
+# "I don't love films": two tokenizers disagree on words 1 to 3, and cut the last word in different places
+WORDPIECE = [(0, 1, 0), (2, 5, 1), (5, 6, 2), (6, 7, 3), (8, 12, 4), (13, 17, 5), (17, 18, 5)]
+BPE = [(0, 1, 0), (2, 5, 1), (5, 7, 2), (8, 12, 3), (13, 15, 4), (15, 18, 4)]
+
+
+def on_two_tokenizers(toys, spec="pscore", limit=None):
+    model = toys.words()
+    batches = {"p": placed(toys, model, WORDPIECE), "q": placed(toys, model, BPE, limit)}
+    maps = {n: toys.random_maps(model, b, 1, seed=k) for k, (n, b) in enumerate(batches.items())}
+    p, q = (maps[n].items[0].values[0].tolist() for n in "pq")
+    words = [
+        [p[1], p[2], p[3] + p[4], p[5], p[6] + p[7]],
+        [q[1], q[2], q[3], q[4], *([q[5] + q[6]] if limit is None else [])],
+    ]
+    return toys.metric(spec).across(batches, maps), words
+
+
+@pytest.mark.parametrize("spec", ["pscore", "pscore(on=words)", "pscore(leave_one_out=true, normalise=l2)"])
+def test_texts_with_other_tokens_are_compared_on_words(toys, spec):
+    got, words = on_two_tokenizers(toys, spec)
+    options = {"leave_one_out": True, "normalise": "l2"} if "l2" in spec else {}
+    for k, name in enumerate("pq"):
+        assert got[name].status == (("ok",),)
+        assert float(got[name].value) == pytest.approx(slow_pscore(words, k, **options), abs=1e-12)
+
+
+def test_words_that_a_model_does_not_read_to_their_end_are_left_out_for_all(toys):
+    got, (p, q) = on_two_tokenizers(toys, limit=5)  # the second model reads half of the last word
+    for k, name in enumerate("pq"):
+        assert float(got[name].value) == pytest.approx(slow_pscore([p[:4], q[:4]], k), abs=1e-12)
+
+
+def test_words_are_compared_only_where_that_is_asked_for_and_known(toys):
+    same_tokens = on_two_tokenizers(toys, "pscore(on=sites)")[0]
+    why = "undefined: no other model has this map at its resolution"
+    assert same_tokens["p"].status == same_tokens["q"].status == ((why,),)
+    model = toys.words()
+    far = {"p": placed(toys, model, WORDPIECE[:1]), "q": placed(toys, model, [(20, 24, 0), (25, 30, 1)])}
+    maps = {n: toys.random_maps(model, b, 1) for n, b in far.items()}
+    got = toys.metric("pscore").across(far, maps)
+    assert got["p"].status == (("undefined: the models read no word of the text in common",),)
+
+
+def test_models_that_cut_alike_are_compared_on_tokens_unless_words_are_asked_for(toys):
+    model = toys.words()
+    batch = placed(toys, model, WORDPIECE)
+    maps = {n: toys.random_maps(model, batch, 1, seed=k) for k, n in enumerate("pq")}
+    p, q = (maps[n].items[0].values[0].tolist() for n in "pq")
+    tokens, words = (
+        float(toys.metric(spec).across(dict.fromkeys("pq", batch), maps)["p"].value)
+        for spec in ("pscore", "pscore(on=words)")
+    )
+    assert tokens == pytest.approx(slow_pscore([p[1:8], q[1:8]], 0), abs=1e-12)
+    joined = [[*m[1:6], m[6] + m[7]] for m in (p, q)]
+    assert words == pytest.approx(slow_pscore(joined, 0), abs=1e-12)
 
 
 def test_a_method_that_only_some_models_have_is_compared_between_these(toys):

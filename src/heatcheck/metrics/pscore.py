@@ -74,7 +74,7 @@ class PseudoTruth(Metric):
             weight; with `none` the largest maps dominate.
         common_resolution: compare maps of different resolutions too, resized to the sites of the model with the largest
             input; models that crop a picture differently then see different parts of it.
-        units: where texts are compared: on words where tokens differ (`auto`), always (`word`), or only on tokens (`site`).
+        on: where texts are compared: on `words` always, on `sites` (tokens) only, or on words where tokens differ (`auto`).
 
     Paper: li2023.  Differs: without another model of the same resolution it is undefined, not 1.
     Cost per sample: none.
@@ -84,13 +84,13 @@ class PseudoTruth(Metric):
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "normalise": ("none", "l2", "minmax"),
-        "units": ("auto", "site", "word"),
+        "on": ("auto", "sites", "words"),
     }
 
     leave_one_out: bool = False
     normalise: str = "none"
     common_resolution: bool = False
-    units: str = "auto"
+    on: str = "auto"
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         raise NotApplicable("pscore compares the maps of several models; give more than one")
@@ -132,7 +132,7 @@ class PseudoTruth(Metric):
     def _on_words(self, maps: list[ModelMap]) -> Float[Tensor, "g n"] | None:
         """Maps of a text as rows over the words that all models read; None where sites are compared."""
         alike = len({own.sites for own in maps}) == 1
-        if len(maps) < 2 or self.units == "site" or (alike and self.units == "auto"):
+        if len(maps) < 2 or self.on == "sites" or (alike and self.on == "auto"):
             return None
         words = maps[0].maps.domain.aligned([own.x for own in maps])
         if words is None:

@@ -14,7 +14,7 @@ from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Batch, Scores
 from heatcheck.domain.base import Units
-from heatcheck.metrics.base import Maps, metric
+from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.metrics.localisation import MASK_FACTS, MaskMetric, mask_status, top_hits, units_inside
 from heatcheck.metrics.removal import relevance_places
 from heatcheck.metrics.synscore import average_precision, trapezoid_precision
@@ -28,7 +28,7 @@ OVERLAP = 0.5
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Rationale(MaskMetric):
-    """The base of metrics against rationales; a word is marked if one of its tokens is."""
+    """The base of metrics that compare token by token; a word is marked if one of its tokens is."""
 
     units: str = "token"
 
@@ -37,25 +37,24 @@ class Rationale(MaskMetric):
         return self.units
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class TopRationale(Rationale):
-    """The base of those that take the most relevant tokens as the map's own rationale."""
+def check_top(id: str, top: float) -> None:
+    """Refuse what is no share of the tokens."""
+    if not 0 <= top < 1:
+        raise SpecError(f"metric {id}: top={top!r} must be a share of the tokens, from 0 to below 1")
 
-    top: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.top < 1:
-            raise SpecError(f"metric {self.id}: top={self.top!r} must be a share of the tokens, from 0 to below 1")
+def top_size(top: float, inside: Bool[Tensor, " n"]) -> int:
+    """How many tokens a map's rationale has: a share of all, or as many as are marked.
 
-    def size(self, inside: Bool[Tensor, " n"]) -> int:
-        """How many tokens the map's rationale has."""
-        return math.ceil(round(self.top * len(inside), 9)) if self.top else int(inside.sum())
+    >>> top_size(0.3, torch.tensor([True, False, False, False])), top_size(0, torch.tensor([True, True, False, False]))
+    (2, 2)
+    """
+    return math.ceil(round(top * len(inside), 9)) if top else int(inside.sum())
 
 
 @metric("rationale_f1", on=("text",), invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RationaleF1(TopRationale):
+class RationaleF1(Rationale):
     r"""How well do the most relevant tokens agree with those that annotators marked?
 
     $F_1 = 2|T \cap R| \,/\, (|T| + |R|)$, T the most relevant tokens, as many as R has
@@ -73,14 +72,20 @@ class RationaleF1(TopRationale):
     Cost per sample: none.
     """
 
+    top: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_top(self.id, self.top)
+
     def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
-        k = self.size(inside)
+        k = top_size(self.top, inside)
         return 2 * top_hits(values, inside, k) / (k + inside.sum())
 
 
 @metric("rationale_iou_f1", on=("text",), invariant=("monotone", "scale", "shift"), **MASK_FACTS)
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RationaleIOUF1(TopRationale):
+class RationaleIOUF1(Metric):
     r"""How many stretches of the most relevant tokens are, by half, stretches that annotators marked?
 
     $F_1 = 2PR \,/\, (P + R)$ with $P = |H| / |S|$ and $R = |H| / |M|$: M are the marked spans, S the stretches of
@@ -101,6 +106,13 @@ class RationaleIOUF1(TopRationale):
     Cost per sample: none.
     """
 
+    units: str = "token"
+    top: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_top(self.id, self.top)
+
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
         place, index, count = moved(CPU, relevance_places(maps, units, "random"), units.index, units.count)
@@ -114,7 +126,7 @@ class RationaleIOUF1(TopRationale):
             status[i] = mask_status(mask, units, i)
             if status[i] == OK:
                 inside = units_inside(mask, units, i)
-                marked, k = marked_spans(reference, units, i), self.size(inside)
+                marked, k = marked_spans(reference, units, i), top_size(self.top, inside)
                 for j in range(len(maps)):
                     value[j, i] = span_f1(stretches(place[j, i, : len(inside)] < k), marked)
         return Scores(value, (tuple(status),) * len(maps))
