@@ -106,10 +106,9 @@ def records(what: Kind) -> list[dict[str, Any]]:
     if what is Kind.UNITS:
         return [{"id": id, **facts} for id, facts in {**catalogue.units(), **catalogue.unit_roles()}.items()]
     if what is Kind.PROFILES:
-        from heatcheck.profiles import load_profile, names
+        from heatcheck.profiles import names
 
-        profiles = [load_profile(name) for name in names()]
-        return [{"id": p.name, **{k: v for k, v in vars(p).items() if k != "name"}} for p in profiles]
+        return [_profile_record(name) for name in names()]
     if what is Kind.RECIPES:
         from heatcheck.training.recipe import load_recipe, recipes
 
@@ -121,6 +120,19 @@ def records(what: Kind) -> list[dict[str, Any]]:
     from heatcheck.models.catalogue import models
 
     return [model.record() for model in models().values()]
+
+
+def _profile_record(name: str) -> dict[str, Any]:
+    """A profile, and what is different on a modality that it has settings of its own for."""
+    from heatcheck.profiles import load_profile
+
+    common = {field: value for field, value in vars(load_profile(name)).items() if field != "name"}
+    special = {}
+    for modality in common["on"]:
+        own = vars(load_profile(name, modality))
+        if changed := {field: own[field] for field in common if own[field] != common[field]}:
+            special[modality] = changed
+    return {"id": name, **common, **special}
 
 
 def find(what: Kind, name: str, rows: Iterable[Mapping[str, Any]], *, own: bool = False) -> dict[str, Any]:
