@@ -242,6 +242,15 @@ def test_m4_has_settings_of_its_own_for_texts() -> None:
             assert catalogue.build(kind, text.apply(kind, label)).identity() == catalogue.build(kind, spec).identity()
 
 
+def test_the_data_decide_which_settings_are_used() -> None:
+    from heatcheck.api.benchmark import Benchmark
+
+    texts = Benchmark(data=["a good film", "a bad one"], profile="m4")
+    assert texts.settings() == load_profile("m4", "text") != Benchmark(profile="m4", samples=1).settings()
+    with pytest.raises(SpecError, match="profile 'rise' has its paper's settings for images, and the data are texts"):
+        Benchmark(data=["a good film"], profile="rise").with_random()
+
+
 @pytest.mark.parametrize("name", ["default", "quick"])
 def test_texts_have_at_least_fifteen_methods_and_ten_metrics(name: str) -> None:
     profile = load_profile(name, "text")
