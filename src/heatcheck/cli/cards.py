@@ -149,20 +149,20 @@ def _profile(row: Mapping[str, Any]) -> Iterator[Line]:
     yield "target", str(row["target"])
     yield "methods", ", ".join(row["methods"])
     yield "metrics", ", ".join(row["metrics"])
-    yield from _parameters("parameters", row["params"])
+    yield from _set_by_profile("parameters", row["params"])
     for modality in row["on"]:
         own = row.get(modality, {})
         if "note" in own:
             yield f"on {modality}s", own["note"]
         yield from ((f"{kind} on {modality}s", ", ".join(own[kind])) for kind in ("methods", "metrics") if kind in own)
-        yield from _parameters(f"parameters on {modality}s", own.get("params", {}))
+        yield from _set_by_profile(f"parameters on {modality}s", own.get("params", {}))
     yield from (
         ("also called" if i == 0 else "", f"{name} = {spec}") for i, (name, spec) in enumerate(row["aliases"].items())
     )
     yield "example", f"heatcheck run --profile {row['id']}"
 
 
-def _parameters(label: str, params: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Line]:
+def _set_by_profile(label: str, params: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Line]:
     for components in params.values():
         for id, given in components.items():
             yield label, str(Spec(id, given))
