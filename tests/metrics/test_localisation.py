@@ -62,7 +62,12 @@ MUTANTS = (
         "touched",
         "test_a_rationale_of_special_tokens_alone_holds_nothing",
     ),
-    ("metrics/localisation.py", "return hits / k", "return hits / len(values)", "test_known_answers"),
+    (
+        "metrics/localisation.py",
+        "top_hits(values, inside, k) / k",
+        "top_hits(values, inside, k) / len(values)",
+        "test_known_answers",
+    ),
 )
 ALL = ("pointing_game", "relevance_mass", "relevance_rank")
 

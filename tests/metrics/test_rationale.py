@@ -15,8 +15,8 @@ from heatcheck.core.types import NotApplicable
 MUTANTS = (
     (
         "metrics/rationale.py",
-        "return top_precision(values, inside)",
-        "return top_precision(-values, inside)",
+        "2 * top_hits(values, inside, k)",
+        "2 * top_hits(-values, inside, k)",
         "test_known_answers",
     ),
     (

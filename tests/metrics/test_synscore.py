@@ -17,7 +17,7 @@ from heatcheck.metrics.synscore import average_precision, roc_auc
 MUTANTS = (
     ("metrics/synscore.py", 'if self.kind == "auc" else', 'if self.kind == "ap" else', "test_known_answers"),
     ("metrics/synscore.py", "ranks - p * (p + 1) / 2", "ranks - p * p / 2", "test_known_answers"),
-    ("metrics/synscore.py", "gained * hits[ends] / (ends + 1)", "hits[ends] / (ends + 1)", "test_known_answers"),
+    ("metrics/synscore.py", "(gained * precision).sum()", "precision.sum()", "test_known_answers"),
     ("metrics/synscore.py", "ordered[1:] != ordered[:-1]", "ordered[1:] == ordered[1:]", "test_known_answers"),
 )
 
