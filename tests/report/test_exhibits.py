@@ -60,32 +60,6 @@ def test_any_resolution_fits_the_picture(shape):
     assert pixels(picture(GREY, 48)).shape == (32, 48, 3)
 
 
-def test_tokens_have_levels_and_lose_their_marks():
-    made = text(["[CLS]", "un", "##fair", "##"], [True, False, False, False], np.array([0.0, 1.0, -0.5, 0.1]))
-    words = [(word, glued) for word, glued, *_ in made["tokens"]]
-    levels = [level for *_, level, _ in made["tokens"]]
-    assert words == [("[CLS]", False), ("un", False), ("fair", True), ("##", False)]
-    assert levels[0] == 0 and levels[1] == 8 and levels[2] == -4 and made["tokens"][0][3]
-
-
-def test_marks_of_other_tokenizers():
-    assert [t[:2] for t in text(["The", "Ġcat", "s"], [False] * 3, None)["tokens"]] == [
-        ["The", True],
-        ["cat", False],
-        ["s", True],
-    ]
-    assert [t[:2] for t in text(["▁The", "▁cat", "s"], [False] * 3, None)["tokens"]] == [
-        ["The", False],
-        ["cat", False],
-        ["s", True],
-    ]
-
-
-def test_long_texts_are_cut_and_say_so():
-    made = text(["a"] * 500, [False] * 500, np.ones(500))
-    assert len(made["tokens"]) + made["cut"] == 500 and made["cut"] > 0
-
-
 def test_each_exhibit_is_made_once():
     class RunSource:
         asked = 0
@@ -121,12 +95,12 @@ def test_red_beside_blue_is_never_purple():
 
 def test_each_kind_of_display_has_a_renderer(monkeypatch):
     image = {"kind": "image", "rgb": GREY}
-    words = {"kind": "text", "tokens": ["a", "b"], "special": [False, False]}
+    words = {"kind": "text", "tokens": ["a", "b"], "special": [False, False]}  # as earlier releases stored it
     heat = np.array([1.0, -1.0])
     assert render_exhibit(image, None, 32) == picture(GREY, 32)
     assert render_exhibit(image, heat.reshape(1, 2), 32) == overlay(GREY, heat.reshape(1, 2), 32)
     assert render_exhibit(image, heat, 32) is None  # a map of another shape than the picture's
-    assert render_exhibit(words, heat, 32) == text(["a", "b"], [False, False], heat)
+    assert render_exhibit(words, heat, 32) == text(words, heat)
     sound = {"kind": "sound", "wave": [0.0]}
     with pytest.raises(ValueError, match="no renderer for samples of kind 'sound' \\(known: image, text\\)"):
         render_exhibit(sound, None, 32)

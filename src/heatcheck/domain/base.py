@@ -180,6 +180,8 @@ class Domain(ABC):
     """How a plain gradient at the leaf becomes one number per site where `reduction=auto`."""
     inclusive_percentiles: ClassVar[bool] = False
     """Whether M4's percentile sets hold the percentile itself."""
+    gallery: ClassVar[int] = 8
+    """Samples that are stored as people should see them, for the report."""
 
     @abstractmethod
     def shape(self, x: Inputs) -> tuple[int, int]:
@@ -281,7 +283,7 @@ class Domain(ABC):
 
     @abstractmethod
     def display(self, x: Inputs) -> dict[str, Any]:
-        """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and `special`."""
+        """The first input as people should see it: `kind` and either `rgb` bytes, or `tokens` and where their words begin."""
 
     def words(self, x: Inputs) -> list[list[tuple[int, ...]]]:
         """The words of each input, in order, each as the ids of its tokens."""

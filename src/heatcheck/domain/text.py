@@ -54,6 +54,8 @@ class TextDomain(Domain):
     gradient_reduction: ClassVar[str] = "l2"
     """Behind a LayerNorm, as in BERT, the coordinates of an embedding's gradient sum to zero; its length says more."""
     inclusive_percentiles: ClassVar[bool] = True
+    gallery: ClassVar[int] = 64
+    """A text is a thousandth of a picture, so that the best and worst samples can be shown, too."""
 
     embed: Callable[[Tensor], Tensor] = field(compare=False)
     pad: int | None = None
@@ -162,14 +164,15 @@ class TextDomain(Domain):
         return with_start(x)
 
     def display(self, x: Inputs) -> dict[str, Any]:
-        """Tokens up to the last one that is attended to; padding is not shown, and is empty before them."""
-        shown = int(x["attention"][0].nonzero().max()) + 1
-        ids = x["ids"][0, :shown].tolist()
-        tokens = list(self.spell(ids) if self.spell else map(str, ids))
-        if "start" in x:
-            start = int(x["start"][0])
-            tokens[:start] = [""] * start
-        return {"kind": "text", "tokens": tokens, "special": x["special"][0, :shown].tolist()}
+        """The tokens that are attended to, with their words and sentences; padding before and behind is not shown.
+
+        `first` is the place of the first of them in a map.
+        """
+        first, last = self._ends(x)[0]
+        ids = x["ids"][0, first:last].tolist()
+        tokens = self.spell(ids) if self.spell else [str(i) for i in ids]
+        numbers = {name: x[name][0, first:last].tolist() for name in ("special", "word", "sentence")}
+        return {"kind": "text", "tokens": tokens, "first": first, **numbers}
 
     def words(self, x: Inputs) -> list[list[tuple[int, ...]]]:
         number = torch.where(self.deletable(x), x["word"], -1).tolist()

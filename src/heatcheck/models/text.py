@@ -374,6 +374,18 @@ class TextModel(TorchModel):
                 found["without"] = Inputs.cat([self.encode(t, max(length, x["ids"].shape[1])) for t in texts])
         return found
 
+    def display(self, sample: Sample, x: Inputs) -> dict[str, Any]:
+        """Tokens as the domain shows them, with the piece of the text that each stands for and what people marked."""
+        shown = self.domain.display(x)
+        places = slice(shown["first"], shown["first"] + len(shown["tokens"]))
+        mask = self.references(sample, x).get("mask")
+        if mask is not None:
+            shown["rationale"] = torch.as_tensor(mask).flatten()[places].bool().tolist()
+        if not isinstance(sample.content, Tensor):
+            text = getattr(sample.content, "joined", sample.content)
+            shown["pieces"] = pieces(text, self.tokens(sample).offsets)
+        return shown
+
     def layers(self, x: Inputs) -> list[Layer]:
         raise NotApplicable(f"{self.name} reads texts: it has no spatial feature maps")
 
@@ -472,6 +484,21 @@ def sentences(
     return dense(
         [None if s else sum(end <= start for end in ends) for (start, _), s in zip(offsets, special, strict=True)]
     )
+
+
+def pieces(text: str, offsets: Sequence[tuple[int, int]]) -> list[str]:
+    """What each token stands for in the text, with the space before it; joined, they are the text.
+
+    Of tokens that share a character, as bytes of an emoji do, the first has it.
+
+    >>> pieces("Uneven,  at best.", [(0, 0), (0, 2), (2, 6), (6, 7), (9, 11), (12, 16), (16, 17), (0, 0)])
+    ['', 'Un', 'even', ',', '  at', ' best', '.', '']
+    """
+    found, end = [], 0
+    for start, stop in offsets:
+        found.append(text[end:stop] if stop > max(start, end) else "")
+        end = max(end, stop)
+    return found
 
 
 def token_mask(

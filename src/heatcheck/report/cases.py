@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from heatcheck import stats
@@ -117,6 +118,7 @@ def _metric_view(
     tested = [r for r in raw if not r["control"] and r["beats_random"] is not None]
     random = next((row for row in rows if row.method.name == facts.random and row.x is not None), None)
     best, tied = next(iter(tables.best.filter(pl.col("metric") == name).select("best", "tied").iter_rows()), ([], []))
+    curves = _curves(tables, source, model, name)
     first_and_last = frozenset([*ranked[:4], *ranked[-1:], facts.random])
     return MetricView(
         name=name,
@@ -133,9 +135,10 @@ def _metric_view(
         left_out=next(iter(tables.left_out.filter(pl.col("metric") == name)["reason"]), ""),
         circular=tuple(views[r["method"]] for r in raw if r["circular"]),
         remark=facts.remarks.get((model, raw[0]["data"], name), ""),
-        curves=curve_chart(_curves(tables, source, model, name), list(views)),
+        curves=curve_chart(curves, list(views)),
         visible=first_and_last if len(ranked) > _CURVES else frozenset(views),
         cost=cost_chart(raw, facts.sign(name) > 0),
+        gallery_curves=_of_gallery(curves, [s for m, s in source.gallery() if m == model]),
     )
 
 
@@ -143,6 +146,18 @@ def _curves(tables: Tables, source: CaseSource, model: str, metric: str) -> pl.D
     """The curves of the case's samples."""
     names = pl.Series(tables.samples, dtype=pl.String)
     return source.curves(model, metric).filter(pl.col("sample").cast(pl.String).is_in(names.implode()))
+
+
+def _of_gallery(curves: pl.DataFrame, samples: Sequence[str]) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
+    """Share and curve of the gallery's samples, by method and sample; those that cannot be drawn are left out."""
+    rows = curves.filter(pl.col("sample").cast(pl.String).is_in(list(samples))).select(
+        "method", "sample", "share", "curve"
+    )
+    return {
+        (method, sample): (share, curve)
+        for method, sample, share, curve in rows.iter_rows()
+        if 1 < len(share) == len(curve) and max(share) > min(share) and np.isfinite([*share, *curve]).all()
+    }
 
 
 def _leaderboard_row(row: Row, method: MethodView, axis: Axis, ranked: int) -> LeaderboardRow:

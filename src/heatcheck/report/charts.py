@@ -272,6 +272,17 @@ def _closed(grid: Array, band: Array, x: Axis, y: Axis) -> str:
     return "M" + "L".join(there + back[::-1]) + "Z"
 
 
+def spark(share: Sequence[float], curve: Sequence[float], low: float, high: float) -> str:
+    """A curve as an SVG path in a square of 100 × 100, of at most 41 points.
+
+    >>> spark((0, 0.5, 1), (1, 0.5, 0), 0, 1)
+    'M0 0L50 50L100 100'
+    """
+    picked = sorted({round(i * (len(curve) - 1) / 40) for i in range(41)}) if len(curve) > 41 else range(len(curve))
+    x, y = Axis(min(share), max(share)), Axis(low, high)
+    return "M" + "L".join(f"{x.at(share[i]):.3g} {100 - y.at(curve[i]):.3g}" for i in picked)
+
+
 @dataclass(frozen=True)
 class Point:
     """One method in the plane of cost and faithfulness.

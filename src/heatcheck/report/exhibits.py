@@ -1,8 +1,8 @@
-"""Samples and their maps as a page shows them: pictures with overlays, and coloured tokens."""
+"""Samples and their maps as a page shows them: pictures with overlays, and coloured texts."""
 
 import base64
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from heatcheck.report.source import CaseSource
+from heatcheck.report.texts import Text, Values, blocks
+from heatcheck.report.wording import number_of_size
 
-LEVELS = 8
-_TOKENS = 160  # of a long text that are shown
+SCRIPTED = frozenset({"text"})
+"""Kinds whose maps the page's script draws, too: it has their numbers."""
+_TEMPLATE_ONLY = frozenset({"blocks"})
 _PERCENTILE = 99
 # Pale to deep, ever darker, so that strength can be read without colour, too.
 _POSITIVE = np.array([(255, 222, 170), (253, 165, 74), (232, 84, 22), (172, 22, 14)], dtype=np.float64)
@@ -60,29 +63,37 @@ def overlay(rgb: NDArray[np.uint8], heat: Heat, edge: int) -> Exhibit:
     return _encoded(Image.fromarray(np.rint(canvas * (1 - alpha) + colour * alpha).clip(0, 255).astype(np.uint8)))
 
 
-def text(tokens: Sequence[str], special: Sequence[bool], heat: Heat | None) -> Exhibit:
-    """Tokens with a level each, from −8 (against) to 8 (for); without a map all levels are 0."""
-    levels = np.zeros(len(tokens), dtype=np.int64)
-    if heat is not None:
-        scaled = robust(np.asarray(heat).reshape(-1)[: len(tokens)])
-        levels[: len(scaled)] = np.rint(scaled * LEVELS)
-    shown = [
-        [*_spelled(token, tokens), level, bool(is_special)]
-        for token, level, is_special in zip(tokens, levels.tolist(), special, strict=False)
-    ]
-    return {"kind": "text", "tokens": shown[:_TOKENS], "cut": max(len(shown) - _TOKENS, 0)}
+def text(display: Display, heat: Heat | None) -> Exhibit:
+    """A text, or a map over its tokens: whole numbers for the script, and lines for the template."""
+    shown = Text.of(display)
+    if heat is None:
+        return {
+            "kind": "text",
+            "pieces": shown.pieces,
+            "tokens": [None if t == p.strip() else t for p, t in zip(shown.pieces, shown.tokens, strict=True)],
+            "special": [i for i, odd in enumerate(shown.special) if odd],
+            "marked": [i for i, on in enumerate(shown.marked) if on],
+            "ends": shown.ends,
+            "words": shown.words,
+            "short": shown.is_short,
+            "folds": shown.folds(),
+            "blocks": blocks(shown),
+        }
+    values = Values.of(heat, shown)
+    return {
+        "kind": "text",
+        "steps": values.steps,
+        "unit": values.unit,
+        "low": values.low,
+        "folds": values.folds(shown),
+        "full": number_of_size(values.unit * 1000),
+        "blocks": blocks(shown, values),
+    }
 
 
-def _spelled(token: str, among: Sequence[str]) -> tuple[str, bool]:
-    """A token without its tokenizer's word-boundary marks, and whether it continues a word."""
-    if token.startswith("##") and len(token) > 2:
-        return token[2:], True
-    for mark in ("Ġ", "▁"):
-        if token.startswith(mark):
-            return token.removeprefix(mark) or " ", False
-        if any(other.startswith(mark) for other in among):
-            return token, True
-    return token, False
+def for_script(exhibit: Exhibit | None) -> Exhibit | None:
+    """An exhibit without what the template alone needs."""
+    return exhibit and {key: value for key, value in exhibit.items() if key not in _TEMPLATE_ONLY}
 
 
 class Exhibits:
@@ -128,7 +139,7 @@ def _image(display: Display, heat: Heat | None, edge: int) -> Exhibit | None:
 
 
 def _text(display: Display, heat: Heat | None, _edge: int) -> Exhibit:
-    return text(display["tokens"], display["special"], heat)
+    return text(display, heat)
 
 
 RENDERERS: Mapping[str, Callable[[Display, Heat | None, int], Exhibit | None]] = {"image": _image, "text": _text}

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from heatcheck.core.files import sweep_temporaries, write_atomically
 from heatcheck.report import wording
+from heatcheck.report.heat_map import SHADES, heat_map
 from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
 
@@ -53,8 +54,18 @@ def render(result: RunSource, *, title: str | None = None) -> str:
         data=wording.clean(view.data),
         css=css,
         js=js,
+        shades=SHADES,
         csp="; ".join(f"{what} {where}" for what, where in policy.items()),
     )
+
+
+def models_figure(result: RunSource) -> str | None:
+    """M4's figure of a run as an SVG file: models against methods, per metric and averaged; None for a single model."""
+    found = heat_map(result.leaderboard().full, result.facts)
+    if found is None:
+        return None
+    drawn = _environment().get_template("heat_map.svg.j2").module.heat_map_svg(found, SHADES)  # type: ignore[attr-defined]
+    return str(drawn)
 
 
 @cache

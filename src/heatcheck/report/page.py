@@ -9,6 +9,7 @@ from heatcheck.report import cases, samples
 from heatcheck.report.along import trajectory_views
 from heatcheck.report.cases import Tables
 from heatcheck.report.exhibits import Exhibits
+from heatcheck.report.heat_map import heat_map
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
 from heatcheck.report.retraining import RetrainingView, retraining_view
 from heatcheck.report.source import RunSource
@@ -74,6 +75,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         bad_samples=tuple(unusable.iter_rows(named=True)),
         data={"cases": script},
         along=trajectory_views(along, {(view.model, view.data): view.methods for view in views}),
+        heat_map=heat_map(tables.board, tables.run),
     )
 
 

@@ -7,14 +7,17 @@ from typing import Any
 import polars as pl
 
 from heatcheck.report import wording
-from heatcheck.report.exhibits import Exhibit, Exhibits
+from heatcheck.report.charts import spark
+from heatcheck.report.exhibits import SCRIPTED, Exhibit, Exhibits, for_script
 from heatcheck.report.source import CaseSource
-from heatcheck.report.views import CaseView, GalleryItem, MethodView, Row
+from heatcheck.report.views import CaseView, GalleryItem, MethodView, MetricView, Row
 from heatcheck.stats import has_score, rows_by
 
 EXTREMES = 3  # best and worst samples shown per method and metric
 _POINTS = 160  # of a score distribution
+_GALLERY_SAMPLES = 8  # per model and data set
 _GALLERY_IMAGES = 480  # on the whole page
+_SPARKS = 2  # curves that are drawn beside a map
 _DRILL_IMAGES = 320  # on the whole page
 _DRILL_EDGE = 112
 
@@ -60,7 +63,7 @@ def gallery(
     """
     known = set(samples)
     wanted = [s for m, s in dict.fromkeys(tuple(pair) for pair in source.gallery()) if m == model and s in known]
-    wanted = wanted[: max(1, _GALLERY_IMAGES // (cases * max(len(methods), 1)))]
+    wanted = wanted[: max(1, min(_GALLERY_SAMPLES, _GALLERY_IMAGES // (cases * max(len(methods), 1))))]
     images = len(wanted) * len(methods) * cases
     edge = 208 if images <= 100 else 176 if images <= 240 else 128
     items: list[GalleryItem] = []
@@ -110,6 +113,8 @@ def script_data(
         made = exhibits.map(case.model, sample, method.name, _DRILL_EDGE)
         if made is not None:
             maps[f"{method.index}:{index[sample]}"] = made
+    for item in case.gallery:
+        maps |= {f"{m.index}:{item.index}": e for m, e in item.maps if e["kind"] in SCRIPTED}
     shown = sorted({s for _, s in extremes} | set(in_gallery))
     return {
         "multiverse": _multiverse_data(case),
@@ -119,14 +124,36 @@ def script_data(
             str(index[s]): {
                 "name": wording.brief(s),
                 "details": details.get(s, {}),
-                "input": exhibits.sample(case.model, s, _DRILL_EDGE) if i < budget else None,
+                "input": for_script(exhibits.sample(case.model, s, _DRILL_EDGE)) if i < budget else None,
             }
             for i, s in enumerate(shown)
         },
         "scores": _gallery_scores(case, of_gallery, index),
         "cells": cells,
-        "maps": maps,
+        "maps": {key: for_script(made) for key, made in maps.items()},
+        "sparks": {"names": [m.name for m in sparked(case.metrics)], "paths": sparks(case, in_gallery, index)},
     }
+
+
+def sparked(metrics: Sequence[MetricView]) -> list[MetricView]:
+    """The metrics whose curves are drawn beside a map: the first ones that have any."""
+    return [metric for metric in metrics if metric.gallery_curves][:_SPARKS]
+
+
+def sparks(case: CaseView, samples: Sequence[str], index: Mapping[str, int]) -> dict[str, list[str]]:
+    """The curves of every map in the gallery as SVG paths, by `method:sample`; all maps of a sample on one scale."""
+    found: dict[str, list[str]] = {}
+    metrics = sparked(case.metrics)
+    for sample in samples:
+        own = [m.gallery_curves.get((method.name, sample)) for m in metrics for method in case.methods]
+        values = [v for curve in own if curve for v in curve[1]]
+        low, high = min([0.0, *values]), max([1.0, *values])
+        for method in case.methods:
+            curves = [m.gallery_curves.get((method.name, sample)) for m in metrics]
+            if any(curves):
+                paths = [spark(*curve, low, high) if curve else "" for curve in curves]
+                found[f"{method.index}:{index[sample]}"] = paths
+    return found
 
 
 def _per_sample(scores: pl.DataFrame, metrics: Sequence[str]) -> Iterator[pl.DataFrame]:

@@ -25,6 +25,8 @@ class CaseSource(Protocol):
     def display(self, model: str, sample: str) -> Mapping[str, Any] | None:
         """`{"kind": "image", "rgb": uint8[h, w, 3]}` or `{"kind": "text", "tokens": [...], "special": [...]}`.
 
+        A text may also have, per token, its `word`, `sentence`, the `pieces` of the text that they stand for, and
+        whether it is part of the human `rationale`; and the place of the `first` token in a map.
         Each kind has an entry in `heatcheck.report.exhibits.RENDERERS`. None if the sample cannot be shown.
         """
 

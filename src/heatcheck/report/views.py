@@ -1,16 +1,18 @@
 """What the page shows, as plain data: the template only lays it out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from heatcheck.report.along import TrajectoryView
 from heatcheck.report.charts import Axis, CostChart, CurveChart
 from heatcheck.report.exhibits import Exhibit
+from heatcheck.report.heat_map import HeatMap
 from heatcheck.report.multiverse import MultiverseView
 from heatcheck.report.retraining import RetrainingView
 
 Row = Mapping[str, Any]
+_COLUMNS = 3  # of a long text
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class MetricView:
         curves: deletion curves, where stored.
         visible: methods whose curves are visible at first.
         cost: cost against faithfulness.
+        gallery_curves: share and curve of each method on each sample of the gallery, where stored.
     """
 
     name: str
@@ -114,6 +117,7 @@ class MetricView:
     curves: CurveChart | None
     visible: frozenset[str]
     cost: CostChart | None
+    gallery_curves: Mapping[tuple[str, str], tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
 
     @property
     def bounds(self) -> str:
@@ -149,13 +153,23 @@ class OverallRow:
 
 @dataclass(frozen=True)
 class GalleryItem:
-    """A sample with the maps of all methods that have one; `details` are its classes and their probability."""
+    """A sample with the maps of all methods that have one; `details` are its classes and their probability.
+
+    Long texts are shown under a few methods at first, `opening`, and a reader chooses others.
+    """
 
     index: int
     name: str
     details: Mapping[str, str]
     input: Exhibit | None
     maps: tuple[tuple[MethodView, Exhibit], ...]
+
+    @property
+    def opening(self) -> tuple[tuple[MethodView, Exhibit], ...]:
+        """The maps that are visible at first: all, but of a long text as many as stand side by side."""
+        if self.input is None or self.input.get("short", True):
+            return self.maps
+        return self.maps[: _COLUMNS - bool(self.input["marked"])]
 
 
 @dataclass(frozen=True)
@@ -223,6 +237,7 @@ class PageView:
         bad_samples: samples that could not be used.
         data: what the page's script reads.
         along: the rankings along trainings of which there are at least three checkpoints.
+        heat_map: models against methods, where there are several models.
     """
 
     title: str
@@ -232,3 +247,4 @@ class PageView:
     bad_samples: tuple[Row, ...]
     data: dict[str, Any] = field(repr=False)
     along: tuple[TrajectoryView, ...] = ()
+    heat_map: HeatMap | None = None

@@ -73,6 +73,18 @@ def number(value: float | None, places: int | None = 3) -> str:
     return text.replace("-", "−")
 
 
+def number_of_size(value: float | None) -> str:
+    """A number with three significant digits, whatever its size.
+
+    Example:
+        >>> number_of_size(0.0123456), number_of_size(-1234.5), number_of_size(0.0)
+        ('0.0123', '−1234', '0')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    return number(value, decimals(value)) if value else "0"
+
+
 def count(value: float | None) -> str:
     """A count or a duration in a few characters: 950, 12.4k, 3.1M."""
     if value is None or not math.isfinite(value):

@@ -40,8 +40,6 @@ PROBABILITIES = (
     "before the softmax"
 )
 """Said of a model with a softmax inside."""
-GALLERY = 8
-"""Samples whose maps and pictures the report shows."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         target=setup.target,
         seed=setup.seed,
         maps=runtime.maps,
-        gallery=frozenset([s.digest for s in setup.data if not s.problem][:GALLERY]),
+        gallery=frozenset([s.digest for s in setup.data if not s.problem][: model.domain.gallery]),
     )
     pairs = find_circular(grid, first_shape(model, samples) or Shape(model.domain, tried[0], model))
     skipped = {**no_method, **found.refused, **no_metric, **alone}

@@ -13,6 +13,7 @@ from heatcheck.stats.intervals import (
     studentised,
 )
 from heatcheck.stats.leaderboard import leaderboard, left_out, overall
+from heatcheck.stats.model_by_method import M4_PARTS, averaged_z, model_by_method, raw_sum
 from heatcheck.stats.multiverse import (
     Rankings,
     Universe,
@@ -36,6 +37,7 @@ from heatcheck.stats.summary import (
 from heatcheck.stats.table import has_score, rows_by
 
 __all__ = [
+    "M4_PARTS",
     "AlongTraining",
     "Checkpoint",
     "Coefficient",
@@ -48,6 +50,7 @@ __all__ = [
     "agreement",
     "along_training",
     "auroc",
+    "averaged_z",
     "best_and_tied",
     "bootstrap_indices",
     "concordance",
@@ -64,6 +67,7 @@ __all__ = [
     "mean_interval",
     "mean_intervals",
     "missing_scores",
+    "model_by_method",
     "never_better_than_random",
     "not_better_than_random",
     "outside_mean_rank",
@@ -72,6 +76,7 @@ __all__ = [
     "rank_sets",
     "rankings",
     "rankings_missing",
+    "raw_sum",
     "resampled_kendall_w",
     "resampled_means",
     "rows_by",

@@ -191,18 +191,62 @@
     }
   }
 
-  // Exhibits: pictures and coloured tokens, by kind.
+  // Texts: lines of coloured tokens, folded where a map has no strong one.
+  const shade = (map, i) => {
+    const share = (map.steps[i] - map.low) / 1000;
+    return map.unit ? Math.floor(8 * Math.min(Math.max(share, -1), 1) + 0.5) : 0;
+  };
+  const worth = (map, i) => {
+    const value = map.steps[i] * map.unit;
+    return String(value ? Number(value.toPrecision(3)) : 0).replaceAll("-", "−");
+  };
+  function textLine(item, map, start, stop) {
+    const line = make("div", { class: "line", dir: "auto" });
+    let into = line;
+    for (let i = start; i < stop; i += 1) {
+      const marked = item.marked.includes(i);
+      const piece = item.pieces[i];
+      const gap = i > start && piece.startsWith(" ") ? " " : "";
+      if (marked !== (into !== line)) {
+        if (into !== line) { line.append(into); into = line; }
+        if (marked) { line.append(gap); into = make("u"); } else into.append(gap);
+      } else into.append(gap);
+      const level = map ? shade(map, i) : 0;
+      const css = item.special.includes(i) ? "sp" : level ? `t${level}` : "";
+      into.append(make("i", css ? { class: css } : {}, piece.trimStart()));
+    }
+    if (into !== line) line.append(into);
+    return line;
+  }
+  function textLines(item, map) {
+    const found = [];
+    const lines = item.ends.map((stop, k) => textLine(item, map, k ? item.ends[k - 1] : 0, stop));
+    let at = 0;
+    for (const [first, last] of [...(map || item).folds, [lines.length, lines.length]]) {
+      found.push(...lines.slice(at, first));
+      if (first < last) {
+        const words = item.words.slice(first, last).reduce((a, b) => a + b, 0);
+        const from = first ? item.ends[first - 1] : 0;
+        const marked = item.marked.filter((i) => i >= from && i < item.ends[last - 1]).length;
+        const summary = make("summary", {}, `${words} words`);
+        if (marked) summary.append(", ", make("u", {}, `${marked} underlined`));
+        found.push(make("details", { class: "fold" }, summary, ...lines.slice(first, last)));
+      }
+      at = last;
+    }
+    return found;
+  }
+  function sparkline(paths) {
+    if (!paths) return null;
+    const node = draw("svg", { class: "spark", viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
+    node.append(...paths.map((d, k) => (d ? draw("path", { class: `k${k}`, d }) : "")));
+    return node;
+  }
+
+  // Exhibits: pictures and coloured texts, by kind.
   const RENDERERS = {
     image: (item, alt) => make("img", { src: item.src, alt, width: item.width, height: item.height }),
-    text: (item) => {
-      const line = make("p", { class: "tokens", dir: "auto" });
-      for (const [text, glued, level, special] of item.tokens) {
-        if (!glued) line.append(" ");
-        line.append(make("span", { class: `t${level}${special ? " special" : ""}` }, text));
-      }
-      if (item.cut) line.append(` … ${item.cut} more`);
-      return line;
-    },
+    text: (item) => make("div", { class: "reading" }, ...textLines(item, null)),
   };
   const exhibit = (item, alt) => (item ? RENDERERS[item.kind](item, alt) : null);
   const details = (sample) => Object.entries(sample.details).map(([word, text]) => `${word} ${text}`).join(" · ");
@@ -231,11 +275,11 @@
     const one = ([id, score]) => {
       const sample = here.samples[id];
       const map = here.maps[`${row}:${id}`];
-      const text = (map || sample.input || {}).kind === "text";
+      const text = (sample.input || {}).kind === "text";
       const shown = text
-        ? exhibit(map || sample.input, "")
+        ? make("div", { class: "reading", "data-reading": `${c}:${map ? row : ""}:${id}`, tabindex: 0 }, ...textLines(sample.input, map))
         : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`) || make("div", { class: "nomap" }, "no map stored"));
-      return make("div", { class: "one" }, shown,
+      return make("div", { class: text ? "one long" : "one" }, shown,
         make("div", { class: "who" }, make("bdi", {}, sample.name), make("span", { class: "score" }, number(score, metric.places))),
         make("span", { class: "about" }, details(sample)));
     };
@@ -270,7 +314,7 @@
     choice("metric").addEventListener("change", refresh);
     refresh();
   }
-  for (const figure of $$("[data-map]")) {
+  function withScores(figure) {
     const [c, row, id] = figure.dataset.map.split(":").map(Number);
     const here = DATA.cases[c];
     const scores = () => here.metrics.map((metric, k) => [metric.name, number((here.scores[`${row}:${id}`] || [])[k], metric.places)]);
@@ -279,13 +323,126 @@
     const zoom = () => {
       hideTip();
       const copy = (node) => (node ? make("div", {}, node.cloneNode(true)) : null);
-      const input = $(".input img", figure.parentElement);
+      const { input } = here.samples[id];
+      const text = input && input.kind === "text";
       const list = make("dl", { class: "facts" }, ...scores().map(([name, score]) => make("div", {}, make("dt", {}, name), make("dd", {}, score))));
-      const map = $("img, .tokens", figure);
+      const shown = text
+        ? make("div", { class: "reading", "data-reading": figure.dataset.map, tabindex: 0 }, ...textLines(input, here.maps[`${row}:${id}`]))
+        : make("div", { class: "big" }, copy($(".input img", figure.parentElement)), copy($("img", figure)));
+      const curves = sparkline(here.sparks.paths[`${row}:${id}`]);
+      const names = here.sparks.names.map((name, k) => [sparkline([...Array(k).fill(""), "M0 50L100 50"]), ` ${name} `]).flat();
       open(`${here.methods[row]} · ${here.samples[id].name}`).replaceChildren(
-        make("div", { class: "big" }, copy(input), copy(map)), make("h4", {}, "Scores of this map"), list);
+        shown, make("h4", {}, "Scores of this map"), list,
+        ...(curves ? [make("h4", {}, "Output of the model as units are removed"), make("div", { class: "bigspark" }, curves), make("p", { class: "small muted" }, ...names)] : []));
     };
     figure.addEventListener("click", zoom);
-    figure.addEventListener("keydown", (event) => { if (event.key === "Enter") zoom(); });
+    if (figure.tagName !== "BUTTON") figure.addEventListener("keydown", (event) => { if (event.key === "Enter") zoom(); });
   }
+  $$("[data-map]").forEach(withScores);
+
+  // The figure of models and methods as a file of its own.
+  const save = $("#save-models");
+  if (save) {
+    save.addEventListener("click", () => {
+      const file = new Blob([new XMLSerializer().serializeToString($("svg.modelfig"))], { type: "image/svg+xml" });
+      const link = make("a", { href: URL.createObjectURL(file), download: "models-and-methods.svg" });
+      link.click();
+      URL.revokeObjectURL(link.href);
+    });
+  }
+
+  // Long texts: a sentence is at the same height under all methods that stand side by side.
+  const NARROWEST = 280;
+  function align(box) {
+    const columns = $$(".reading", box);
+    const across = Math.min(columns.length, Math.max(1, Math.floor(box.clientWidth / NARROWEST)));
+    const rows = Number(box.dataset.lines) + 1;
+    box.style.gridTemplateColumns = `repeat(${across}, minmax(0, 1fr))`;
+    columns.forEach((column, i) => {
+      column.style.gridColumn = String((i % across) + 1);
+      column.style.gridRow = `${Math.floor(i / across) * rows + 1} / span ${rows}`;
+      let row = 1;
+      for (const part of column.children) {
+        const span = part.matches(".fold") ? $$(".line", part).length : 1;
+        part.style.gridRow = `${row} / span ${span}`;
+        row += span;
+      }
+    });
+    box.classList.add("aligned");
+  }
+  const longTexts = $$(".readings:not(.short)");
+  const alignAll = () => longTexts.forEach(align);
+  alignAll();
+  window.addEventListener("resize", alignAll);
+  if (pick) pick.addEventListener("change", alignAll);
+
+  function column(key) {
+    const [c, row, id] = key.split(":").map(Number);
+    const here = DATA.cases[c];
+    const map = here.maps[`${row}:${id}`];
+    const name = make("button", { type: "button", "data-map": key }, make("span", { class: "method" }, make("code", {}, make("bdi", {}, here.methods[row]))));
+    withScores(name);
+    const full = worth({ steps: [1000], unit: map.unit }, 0);
+    const head = make("div", { class: "head" }, name, make("small", {}, `full colour ${full}`), sparkline(here.sparks.paths[`${row}:${id}`]));
+    return make("div", { class: "reading", "data-reading": key, tabindex: 0 }, head, ...textLines(here.samples[id].input, map));
+  }
+  for (const button of $$("[data-choose]")) {
+    const key = button.dataset.choose;
+    const box = $(".readings", button.closest("article"));
+    button.addEventListener("click", () => {
+      const there = $(`[data-reading="${key}"]`, box);
+      if (there) there.remove();
+      else {
+        const place = (node) => Number(node.dataset.reading.split(":")[1] || -1);
+        const added = column(key);
+        const next = $$(".reading", box).find((other) => place(other) > place(added));
+        box.insertBefore(added, next || null);
+      }
+      button.setAttribute("aria-pressed", String(!there));
+      align(box);
+    });
+  }
+
+  // The value of the token under the pointer, or under the arrow keys, and the same token under other methods.
+  let pointed = null;
+  function point(token, event) {
+    if (pointed) for (const node of $$(".reading .same")) node.classList.remove("same");
+    pointed = token;
+    if (!token) { hideTip(); return; }
+    const own = token.closest("[data-reading]");
+    const at = $$("i", own).indexOf(token);
+    const [c, , id] = own.dataset.reading.split(":").map(Number);
+    const here = DATA.cases[c];
+    const { input } = here.samples[id];
+    const group = own.closest(".readings");
+    const lines = [];
+    for (const column of group ? $$(".reading", group) : [own]) {
+      $$("i", column)[at].classList.add("same");
+      const row = column.dataset.reading.split(":")[1];
+      const map = here.maps[`${row}:${id}`];
+      if (map && (column === own || !group.matches(".short"))) lines.push([here.methods[row], worth(map, at)]);
+    }
+    const piece = input.pieces[at].trim();
+    const spelled = input.tokens[at];
+    showTip(event, [piece || "part of a character", spelled === null ? "" : spelled], ...lines,
+      ...(input.marked.includes(at) ? [["marked by people", ""]] : []), ...(input.special.includes(at) ? [["special token, never deleted", ""]] : []));
+  }
+  const tokenAt = (event) => (event.target.closest ? event.target.closest("[data-reading] i") : null);
+  document.addEventListener("pointermove", (event) => {
+    const token = tokenAt(event);
+    if (token) point(token, event);
+    else if (pointed) point(null);
+  });
+  document.addEventListener("click", (event) => { const token = tokenAt(event); if (token) point(token, event); });
+  document.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (event.key === "Escape" && pointed) point(null);
+    if (!step || !document.activeElement.matches("[data-reading]")) return;
+    const tokens = $$("i", document.activeElement).filter((token) => token.offsetParent);
+    const next = tokens[(tokens.indexOf(pointed) + step + tokens.length) % tokens.length] || tokens[0];
+    const box = next.getBoundingClientRect();
+    point(next, { clientX: box.left, clientY: box.bottom - 8 });
+    event.preventDefault();
+  });
+  window.addEventListener("beforeprint", () => { for (const fold of $$("details.fold")) fold.open = true; });
 })();
