@@ -868,12 +868,12 @@ def test_all_methods_leave_out_what_does_not_apply(bert: str, monkeypatch: pytes
 def test_texts_become_words_with_their_weights_in_a_pipe(bert: str) -> None:
     done = heatcheck("explain", "--text", "a good film", "--target", 1, "-m", bert)
     heat = hc.explain(bert, ["a good film"], method="saliency", target=1).values[0]
-    line = re.fullmatch(r"saliency → 1:  (\S+) (\S+) (\S+)\n", done.stdout)
+    line = re.fullmatch(r"saliency → 1  full colour \S+\n\s+(\S+) (\S+) (\S+)\n", done.stdout)
     assert line is not None, done.output
     for shown, word, value in zip(line.groups(), ("a", "good", "film"), heat[1:4].tolist(), strict=True):
-        text, level = re.fullmatch(r"(\w+)(?:\[([+-]\d)\])?", shown).groups()  # type: ignore[union-attr]
+        text, worth = re.fullmatch(r"(\w+)(?:\[([−\d.e]+)\])?", shown).groups()  # type: ignore[union-attr] # noqa: RUF001
         assert text == word
-        assert level is None or (int(level) > 0) == (value > 0)
+        assert worth is None or float(worth) == pytest.approx(value, rel=0.01)
     (record,) = strict(heatcheck("explain", "-", "--json", "--target", 1, "-m", bert, input="a good film\n").stdout)
     assert record["tokens"] == ["[CLS]", "a", "good", "film", "[SEP]"]
     assert record["values"][:5] == pytest.approx(heat[:5].tolist(), rel=1e-6)
@@ -882,11 +882,26 @@ def test_texts_become_words_with_their_weights_in_a_pipe(bert: str) -> None:
 def test_words_for_the_class_are_warm_and_against_it_cold() -> None:
     shown = {"kind": "text", "tokens": ["[CLS]", "good", "##ness", "no"], "special": [True, False, False, False]}
     line = coloured(Explanation("x", "m", 0, "c", shown, np.array([9.0, 1.0, 0.0, -1.0])))
-    assert line.plain == "m → c:  goodness no"
-    line = coloured(Explanation("x", "m", 0, "c", shown, np.array([0.0, 1.0, 0.0, -1.0])))
+    assert line.plain == "m → c  full colour 1.00\n  goodness no"
     styles = {line.plain[span.start : span.end]: str(span.style) for span in line.spans}
-    assert styles["good"] == "black on rgb(255,65,65)"
-    assert styles["no"] == "black on rgb(65,65,255)"
+    assert styles["good"] == "black on rgb(231,117,69)"
+    assert styles["no"] == "black on rgb(84,144,207)"
+    plain = coloured(Explanation("x", "m", 0, "c", shown, np.array([9.0, 1.0, 0.0, -0.5])), colours=False).plain
+    assert plain.endswith("good[1.00]ness no[−0.500]")  # noqa: RUF001
+
+
+def test_texts_become_a_sheet_or_a_page(bert: str, tmp_path: Path) -> None:
+    asked = ("explain", "--text", "a good film <script>", "-m", bert, "--method", "saliency,random", "--out")
+    done = heatcheck(*asked, tmp_path / "sheet.png")
+    assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'sheet.png'}\n"), done.output
+    with Image.open(tmp_path / "sheet.png") as page:
+        colours = np.asarray(page.convert("RGB")).astype(int)
+    assert ((colours[..., 0] - colours[..., 2]) > 60).any()  # warm words
+    heatcheck(*asked, tmp_path / "sheet.html")
+    html = (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    assert html.count('<div class="reading">') == 2 and "<script" not in html and 'title="good: ' in html
+    done = heatcheck(*asked, tmp_path / "sheet.pdf")
+    assert done.exit_code == 2 and "ends in .png or .html, not" in done.stderr
 
 
 def test_a_sheet_shows_each_map_beside_its_input() -> None:

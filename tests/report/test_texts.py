@@ -12,7 +12,12 @@ MUTANTS = [
     ("report/texts.py", "strength[i] >= threshold", "strength[i] > 1.5 * threshold", "test_nothing_strong_is_folded"),
     ("report/texts.py", "yield token[2:]", 'yield f" {token[2:]}"', "test_tokens_are_joined_as_people_read_them"),
     ("report/texts.py", "begins[len(begins) * part // parts]", "begins[0]", "test_lines_hold_every_token_once"),
-    ("report/texts.py", "own = v[~np.array(text.special, dtype=bool)] if n else v", "own = v", "test_special_tokens"),
+    (
+        "report/texts.py",
+        "own = v[~np.array(text.special, dtype=bool)] if n else v",
+        "own = v",
+        "test_special_tokens_have_no_say_in_the_scale",
+    ),
 ]
 
 STYLES = {

@@ -26,10 +26,16 @@ from heatcheck.models.targets import makes_number, target_of_explanation
 if TYPE_CHECKING:
     from heatcheck.api.several import Explainer
     from heatcheck.methods.base import Method
+    from heatcheck.report import Reading
 
 EDGE, CAPTION, GAP = 224, 18, 6
 COLUMNS = 8
 """Pictures in a line of the sheet."""
+PICTURES = Path("explained.png")
+"""Where explained pictures go if nobody says."""
+SHEETS = (".png", ".html")
+"""What explained texts can be saved as."""
+WORDS = "orange words speak for the class, blue ones against it; in a pipe, their values are in brackets"
 UNTOLD = 50
 """Passes that need no announcement on any machine; their time is not even measured."""
 A_MOMENT = 3.0
@@ -69,12 +75,15 @@ def explain(
     profile: Annotated[
         str, typer.Option("--profile", "-p", help="Where parameters come from; quick is fast.")
     ] = "default",
-    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG with the pictures' maps.")] = Path("explained.png"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A PNG; of texts, also an HTML page. Pictures need one: explained.png."),
+    ] = None,
     plugin: Plugins = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Explain pictures or texts: pictures as a PNG with one row each, texts as coloured words.
+    """Explain pictures or texts: pictures as a PNG with one row each, texts as coloured words here, or in a file.
 
     Warm parts speak for the class, cold ones against it.
 
@@ -106,6 +115,8 @@ def explain(
     for name in pictures:
         if not _is_file(name):
             raise SpecError(f"there is no picture {name!r}; to explain it as a text, write --text {name!r}")
+    if texts and out is not None and out.suffix.lower() not in SHEETS:
+        raise SpecError(f"--out: texts become a file that ends in {' or '.join(SHEETS)}, not {str(out)!r}")
     everything = method.strip() == "all"
     methods = [e.id for e in catalogue.methods_by_family()] if everything else split(method)
     settings = load_profile(profile, Modality.TEXT if texts else Modality.IMAGE)
@@ -121,6 +132,8 @@ def explain(
         shown.setdefault(e.shown["kind"], []).append(e)
     for kind, some in shown.items():
         DRAWINGS[kind].draw(some, out, json)
+        if not json and DRAWINGS[kind].legend:
+            note(DRAWINGS[kind].legend, quiet=quiet)
     if json:
         emit([DRAWINGS[e.shown["kind"]].record(e, out) for e in found])
 
@@ -229,43 +242,73 @@ class Drawing:
     """How explanations of one kind of input are shown.
 
     Args:
-        draw: shows them; with the PNG's path, and whether stdout is kept for JSON.
-        record: one of them as JSON.
+        draw: shows them; with the file that was asked for, and whether stdout is kept for JSON.
+        record: one of them as JSON, with that file.
+        legend: what is said below.
     """
 
-    draw: Callable[[Sequence[Explanation], Path, bool], None]
-    record: Callable[[Explanation, Path], dict[str, Any]]
+    draw: Callable[[Sequence[Explanation], Path | None, bool], None]
+    record: Callable[[Explanation, Path | None], dict[str, Any]]
+    legend: str = ""
 
 
-def save_sheet(found: Sequence[Explanation], out: Path, json: bool) -> None:
+def save_sheet(found: Sequence[Explanation], out: Path | None, json: bool) -> None:
     """Save pictures and their maps as one PNG and print its path."""
-    sheet(found).save(out.expanduser(), "PNG")
+    path = out or PICTURES
+    sheet(found).save(path.expanduser(), "PNG")
     if not json:
-        typer.echo(out)
+        typer.echo(path)
 
 
-def print_words(found: Sequence[Explanation], _out: Path, json: bool) -> None:
-    """Print texts as coloured words, a line each."""
-    if not json:
+def show_texts(found: Sequence[Explanation], out: Path | None, json: bool) -> None:
+    """Print texts as coloured words, a line per sentence; or save them as a picture or a page."""
+    from heatcheck.report import text_sheet, text_sheet_page
+
+    rows: dict[str, list[Explanation]] = {}
+    for e in found:
+        rows.setdefault(e.input, []).append(e)
+    if out is not None:
+        readings = [[reading_of(e) for e in row] for row in rows.values()]
+        if out.suffix.lower() == ".png":
+            text_sheet(readings).save(out.expanduser(), "PNG")
+        else:
+            out.expanduser().write_text(text_sheet_page(readings), encoding="utf-8")
+        if not json:
+            typer.echo(out)
+    elif not json:
         for e in found:
-            console().print(coloured(e, colours=console().is_terminal))
+            console().print(coloured(e, colours=console().is_terminal), soft_wrap=True)
 
 
-def picture_record(e: Explanation, out: Path) -> dict[str, Any]:
+def reading_of(e: Explanation) -> "Reading":
+    """An explained text as the report shows it."""
+    from heatcheck.report import Reading
+    from heatcheck.report.texts import Text, Values
+
+    text = Text.of(e.shown)
+    return Reading(e.method, e.target_name, text, Values.of(e.values, text))
+
+
+def picture_record(e: Explanation, out: Path | None) -> dict[str, Any]:
     """A picture's map by its shape and file."""
-    return {**_facts(e), "shape": list(e.values.shape), "out": out}
+    return {**_facts(e), "shape": list(e.values.shape), "out": out or PICTURES}
 
 
-def text_record(e: Explanation, _out: Path) -> dict[str, Any]:
+def text_record(e: Explanation, out: Path | None) -> dict[str, Any]:
     """A text's tokens with their values."""
-    return {**_facts(e), "tokens": list(e.shown["tokens"]), "values": e.values.tolist()}
+    return {
+        **_facts(e),
+        "tokens": list(e.shown["tokens"]),
+        "values": e.values.tolist(),
+        **({"out": out} if out else {}),
+    }
 
 
 def _facts(e: Explanation) -> dict[str, Any]:
     return {"input": e.input, "method": e.method, "target": e.target, "target_name": e.target_name}
 
 
-DRAWINGS = {"image": Drawing(save_sheet, picture_record), "text": Drawing(print_words, text_record)}
+DRAWINGS = {"image": Drawing(save_sheet, picture_record), "text": Drawing(show_texts, text_record, WORDS)}
 """By the kind of display that a model gives of its input."""
 
 
@@ -303,22 +346,29 @@ def _fitting(pen: Any, caption: str) -> str:
 
 
 def coloured(e: Explanation, *, colours: bool = True) -> Any:
-    """A text's tokens, warm where they speak for the class and cold where they speak against it.
+    """A text's tokens, a line per sentence: warm where they speak for the class, cold where they speak against it.
 
-    Without colours, each such token is followed by how strongly it speaks, from −8 to 8.
+    Without colours, each such token is followed by its value.
     """
     from rich.text import Text
 
-    from heatcheck.report.exhibits import LEVELS, text
+    from heatcheck.report import shade
 
-    line = Text(f"{e.method} → {e.target_name}: ", style="bold")
-    for word, continues, level, special in text(e.shown["tokens"], e.shown["special"], e.values)["tokens"]:
-        if special:
-            continue
-        line.append("" if continues else " ")
-        fade = 255 - round(190 * abs(level) / LEVELS)
-        paper = f"rgb(255,{fade},{fade})" if level > 0 else f"rgb({fade},{fade},255)"
-        line.append(word, style=f"black on {paper}" if level else "")
-        if level and not colours:
-            line.append(f"[{level:+d}]")
-    return line
+    reading = reading_of(e)
+    shown = Text.assemble((f"{e.method} → {e.target_name}", "bold"), (f"  full colour {reading.full}", "dim"))
+    values = iter(reading.told)
+    for line in (line for block in reading.blocks for line in block.lines):
+        shown.append("\n ")
+        begun = False
+        for gap, piece, css in (token for _, run in line for token in run):
+            told = next(values)
+            if css == "sp":
+                continue
+            shown.append(" " if gap or not begun else "")
+            begun = True
+            level = int(css[1:]) if css else 0
+            ink = "black on rgb({},{},{})".format(*shade(level)) if level else ""
+            shown.append(printable(piece), style=ink)
+            if level and not colours:
+                shown.append(f"[{told.rpartition(': ')[2]}]")
+    return shown

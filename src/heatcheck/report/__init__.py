@@ -1,6 +1,7 @@
 """A run as one HTML file, and its leaderboards in the terminal, without models, torch or network."""
 
-from heatcheck.report.html import models_figure, render, write_report
+from heatcheck.report.html import models_figure, render, text_sheet_page, write_report
 from heatcheck.report.source import RunSource
+from heatcheck.report.text_sheet import Reading, shade, text_sheet
 
-__all__ = ["RunSource", "models_figure", "render", "write_report"]
+__all__ = ["Reading", "RunSource", "models_figure", "render", "shade", "text_sheet", "text_sheet_page", "write_report"]

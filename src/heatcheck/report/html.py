@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from heatcheck.report import wording
 from heatcheck.report.heat_map import SHADES, heat_map
 from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
+from heatcheck.report.text_sheet import Reading
 
 _FILES = Path(__file__).parent / "templates"
 
@@ -36,17 +38,7 @@ def write_report(result: RunSource, path: str | Path, *, title: str | None = Non
 def render(result: RunSource, *, title: str | None = None) -> str:
     """The page as text. The same run gives the same bytes."""
     view = page_view(result, title)
-    # Our own files are trusted; everything else is escaped.
-    css = Markup((_FILES / "style.css").read_text(encoding="utf-8"))  # noqa: S704
-    js = Markup((_FILES / "script.js").read_text(encoding="utf-8"))  # noqa: S704
-    policy = {
-        "default-src": "'none'",
-        "script-src": _digest(js),
-        "style-src": _digest(css),
-        "img-src": "data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
+    css, js = _own_file("style.css"), _own_file("script.js")
     page = _environment().get_template("report.html.j2")
     return page.render(
         view=view,
@@ -55,8 +47,32 @@ def render(result: RunSource, *, title: str | None = None) -> str:
         css=css,
         js=js,
         shades=SHADES,
-        csp="; ".join(f"{what} {where}" for what, where in policy.items()),
+        csp=_policy(css, js),
     )
+
+
+def text_sheet_page(rows: Sequence[Sequence[Reading]]) -> str:
+    """Explained texts as a page of their own: per text, its readings side by side. It needs no script."""
+    css = _own_file("style.css")
+    return _environment().get_template("text_sheet.html.j2").render(rows=rows, css=css, csp=_policy(css))
+
+
+def _own_file(name: str) -> Markup:
+    """One of our own files, which are trusted; everything else is escaped."""
+    return Markup((_FILES / name).read_text(encoding="utf-8"))  # noqa: S704
+
+
+def _policy(css: str, js: str | None = None) -> str:
+    """Nothing but our own style, our own script and embedded pictures."""
+    policy = {
+        "default-src": "'none'",
+        "script-src": "'none'" if js is None else _digest(js),
+        "style-src": _digest(css),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{what} {where}" for what, where in policy.items())
 
 
 def models_figure(result: RunSource) -> str | None:

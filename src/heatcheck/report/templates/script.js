@@ -197,8 +197,9 @@
     return map.unit ? Math.floor(8 * Math.min(Math.max(share, -1), 1) + 0.5) : 0;
   };
   const worth = (map, i) => {
-    const value = map.steps[i] * map.unit;
-    return String(value ? Number(value.toPrecision(3)) : 0).replaceAll("-", "−");
+    if (!map.unit) return "0";
+    const places = 2 - Math.floor(Math.log10(1000 * map.unit));
+    return number(map.steps[i] * map.unit, places < -4 || places > 6 ? null : Math.max(places, 0));
   };
   function textLine(item, map, start, stop) {
     const line = make("div", { class: "line", dir: "auto" });
