@@ -871,7 +871,7 @@ def test_texts_become_words_with_their_weights_in_a_pipe(bert: str) -> None:
     line = re.fullmatch(r"saliency → 1  full colour \S+\n\s+(\S+) (\S+) (\S+)\n", done.stdout)
     assert line is not None, done.output
     for shown, word, value in zip(line.groups(), ("a", "good", "film"), heat[1:4].tolist(), strict=True):
-        text, worth = re.fullmatch(r"(\w+)(?:\[([−\d.e]+)\])?", shown).groups()  # type: ignore[union-attr] # noqa: RUF001
+        text, worth = re.fullmatch(r"(\w+)(?:\[([−\d.e]+)\])?", shown).groups()  # type: ignore[union-attr]
         assert text == word
         assert worth is None or float(worth) == pytest.approx(value, rel=0.01)
     (record,) = strict(heatcheck("explain", "-", "--json", "--target", 1, "-m", bert, input="a good film\n").stdout)
@@ -887,7 +887,7 @@ def test_words_for_the_class_are_warm_and_against_it_cold() -> None:
     assert styles["good"] == "black on rgb(231,117,69)"
     assert styles["no"] == "black on rgb(84,144,207)"
     plain = coloured(Explanation("x", "m", 0, "c", shown, np.array([9.0, 1.0, 0.0, -0.5])), colours=False).plain
-    assert plain.endswith("good[1.00]ness no[−0.500]")  # noqa: RUF001
+    assert plain.endswith("good[1.00]ness no[−0.500]")
 
 
 def test_texts_become_a_sheet_or_a_page(bert: str, tmp_path: Path) -> None:
