@@ -887,7 +887,7 @@ def test_words_for_the_class_are_warm_and_against_it_cold() -> None:
     assert styles["good"] == "black on rgb(231,117,69)"
     assert styles["no"] == "black on rgb(84,144,207)"
     plain = coloured(Explanation("x", "m", 0, "c", shown, np.array([9.0, 1.0, 0.0, -0.5])), colours=False).plain
-    assert plain.endswith("good[1.00]ness no[−0.500]")
+    assert plain.endswith("good[1.00]ness no[−0.50]")
 
 
 def test_texts_become_a_sheet_or_a_page(bert: str, tmp_path: Path) -> None:

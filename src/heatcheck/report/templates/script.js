@@ -383,8 +383,7 @@
     const map = here.maps[`${row}:${id}`];
     const name = make("button", { type: "button", "data-map": key }, make("span", { class: "method" }, make("code", {}, make("bdi", {}, here.methods[row]))));
     withScores(name);
-    const full = worth({ steps: [1000], unit: map.unit }, 0);
-    const head = make("div", { class: "head" }, name, make("small", {}, `full colour ${full}`), sparkline(here.sparks.paths[`${row}:${id}`]));
+    const head = make("div", { class: "head" }, name, make("small", {}, `full colour ${map.full}`), sparkline(here.sparks.paths[`${row}:${id}`]));
     return make("div", { class: "reading", "data-reading": key, tabindex: 0 }, head, ...textLines(here.samples[id].input, map));
   }
   for (const button of $$("[data-choose]")) {
