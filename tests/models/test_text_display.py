@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heatcheck.core.types import Inputs
+from heatcheck.core.types import Inputs, Sample
 from heatcheck.models.load import load_model
 from heatcheck.models.text import pieces
 
@@ -42,7 +42,7 @@ def test_a_text_is_shown_with_its_rationale(bert):
 
 
 def test_token_ids_have_no_pieces(bert):
-    sample = say(torch.tensor([1, 2, 3]))
+    sample = Sample("ready", "d", torch.tensor([5, 6, 7]))
     shown = bert.display(sample, bert.encode(sample))
     assert len(shown["tokens"]) == 3 and "pieces" not in shown
 
