@@ -2,15 +2,17 @@
 
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import nn
 
 from heatcheck.core.types import Inputs, Sample, TextPair, digest_of
+from heatcheck.models.networks import private_copy
 from heatcheck.models.text import TextModel
 from heatcheck.models.vision_shim import load_transformers
 
@@ -239,6 +241,12 @@ class SmallText(TextModel):
         texts = [SENTENCES[(i + seed) % len(SENTENCES)] for i in range(n)]
         length = max(self.encode(said(text))["ids"].shape[1] for text in SENTENCES)
         return Inputs.cat([self.encode(said(text), length) for text in texts])
+
+    def with_network(self, change: Callable[[nn.Module], nn.Module], name: str) -> "SmallText":
+        """The same classifier around a changed copy of its network."""
+        twin = self.around(change(private_copy(self.module())))
+        twin.name = name
+        return twin
 
 
 @cache
