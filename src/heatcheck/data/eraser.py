@@ -119,13 +119,13 @@ def _sample(
             ranges = [(e["start_token"], e["end_token"]) for e in tokens if id and str(e["docid"]) == id]
             spans += [(start + a, start + b) for a, b in token_spans(text, ranges)]
             start += len(text) + 1  # TextPair.joined has one character between them
-        text = TextPair(*texts) if len(texts) == 2 else texts[0]
+        content = TextPair(*texts) if len(texts) == 2 else texts[0]
     except HeatcheckError as error:
         return Sample(name, digest_of("unreadable", name), "", problem=str(error))
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"the line is not in ERASER's form: {type(error).__name__}: {error}"
         return Sample(name, digest_of("unreadable", name), "", problem=problem)
-    return text_with(text_sample(name, text), {"spans": spans} if spans else {})
+    return text_with(text_sample(name, content), {"spans": spans} if spans else {})
 
 
 def _documents_of(row: Mapping[str, Any], evidence: Sequence[str], documents: Collection[str]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Data sets of Hugging Face `datasets`: from the hub, from its cache, or from a folder of their files."""
 
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -113,9 +114,7 @@ def _is_saved(place: str) -> bool:
 
 def _package(where: str) -> Any:
     require(f"data hf-data:{where}", "datasets")
-    import datasets
-
-    return datasets
+    return importlib.import_module("datasets")
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def usual_pair(columns: Iterable[str]) -> tuple[str, ...]:
 
 def text_of(cells: Mapping[str, Any], columns: Sequence[str]) -> Any:
     """What a row has in one column, or in two as a pair."""
-    found = [cells.get(column) for column in columns]
+    found: list[Any] = [cells.get(column) for column in columns]
     return TextPair(*found) if len(found) == 2 else found[0] if found else None
 
 
