@@ -165,6 +165,15 @@ def test_the_pieces_of_the_text_win_over_the_tokens():
     assert Text.of({**display, "pieces": ["only one"]}).pieces == (" [UNK]", "s")
 
 
+def test_a_special_token_does_not_touch_the_text():
+    display = {
+        "tokens": ["[CLS]", "it", "'", "s"],
+        "special": [True, False, False, False],
+        "pieces": ["", "It", "'", "s"],
+    }
+    assert Text.of(display).pieces == (" [CLS]", " It", "'", "s")
+
+
 def test_sentences_of_old_folders_end_at_full_stops():
     tokens = ["[CLS]", "good", ".", "bad", "!", "[SEP]"]
     assert Text.of({"tokens": tokens, "special": [is_special(t) for t in tokens]}).ends == (3, 6)

@@ -115,7 +115,9 @@ def heat_map(board: pl.DataFrame, run: Mapping[str, Any]) -> HeatMap | None:
         return None
     known = {m["name"]: m for m in run.get("metrics", ())}
     metrics = [m for m in known if m in set(cells.filter(pl.col("z").is_not_null())["metric"])]
-    counted = [m for m in metrics if m not in facts.outside_mean_rank and known[m].get("family") != "composite"] or metrics
+    counted = [
+        m for m in metrics if m not in facts.outside_mean_rank and known[m].get("family") != "composite"
+    ] or metrics
     if not metrics:
         return None
     parts = _parts({m: str(known[m].get("id")) for m in metrics})

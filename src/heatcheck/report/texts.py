@@ -172,6 +172,8 @@ class Text:
             pieces = [f" {t}" if odd else _one_space(p) for p, t, odd in zip(stored, tokens, special, strict=True)]
         else:
             pieces = [_one_space(piece) for piece in spelled(tokens, special)]
+        behind_special = [False, *special[:-1]]
+        pieces = [f" {p.strip()}" if odd and p else p for p, odd in zip(pieces, behind_special, strict=False)]
         numbers = display.get("word") or ()
         words = _begins(numbers, special) if len(numbers) == len(tokens) else _spaced(pieces, special)
         sentence = display.get("sentence") or ()
