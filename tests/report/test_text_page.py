@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from heatcheck.report import Reading, render, text_sheet, text_sheet_page
+from heatcheck.report import TextReading, render, text_sheet, text_sheet_page
 from heatcheck.report.texts import Text, Values
 
 MUTANTS = [
@@ -98,7 +98,7 @@ def test_colours_are_signed_and_only_weak_lines_are_folded(page):
     _, tokens = found.readings[1]
     assert (tokens[15][1], tokens[82][1], tokens[20][1]) == ("t8", "t-5", "") and tokens[0][1] == "sp"
     folded = {int(piece[1:]) // 10 for piece, _, _, closed in tokens if closed and piece[0] == "w"}
-    assert folded == set(range(10)) - {1, 8} - {0} or folded == set(range(10)) - {0, 1, 8, 9}
+    assert folded == set(range(2, 8))
     assert "60 words" in page[0]
 
 
@@ -164,6 +164,6 @@ def test_hostile_tokens_stay_text(fake):
     pieces = [piece for piece, *_ in found.readings[0][1]]
     assert len(pieces) == 82 and "שלום" in pieces and "👩‍🚀" in pieces and "<script>x</script>" in pieces
     text = Text.of(display)
-    sheet = text_sheet_page([[Reading(HOSTILE[0], HOSTILE[1], text, Values.of(np.arange(82.0), text))]])
+    sheet = text_sheet_page([[TextReading(HOSTILE[0], HOSTILE[1], text, Values.of(np.arange(82.0), text))]])
     assert "<script" not in sheet and "<img" not in sheet and "script-src &#39;none&#39;" in sheet
-    assert text_sheet([[Reading("m", "\x00", text, Values.of(np.arange(82.0), text))]]).height > 200
+    assert text_sheet([[TextReading("m", "\x00", text, Values.of(np.arange(82.0), text))]]).height > 200

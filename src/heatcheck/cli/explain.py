@@ -26,7 +26,7 @@ from heatcheck.models.targets import makes_number, target_of_explanation
 if TYPE_CHECKING:
     from heatcheck.api.several import Explainer
     from heatcheck.methods.base import Method
-    from heatcheck.report import Reading
+    from heatcheck.report import TextReading
 
 EDGE, CAPTION, GAP = 224, 18, 6
 COLUMNS = 8
@@ -280,13 +280,13 @@ def show_texts(found: Sequence[Explanation], out: Path | None, json: bool) -> No
             console().print(coloured(e, colours=console().is_terminal), soft_wrap=True)
 
 
-def reading_of(e: Explanation) -> "Reading":
+def reading_of(e: Explanation) -> "TextReading":
     """An explained text as the report shows it."""
-    from heatcheck.report import Reading
+    from heatcheck.report import TextReading
     from heatcheck.report.texts import Text, Values
 
     text = Text.of(e.shown)
-    return Reading(e.method, e.target_name, text, Values.of(e.values, text))
+    return TextReading(e.method, e.target_name, text, Values.of(e.values, text))
 
 
 def picture_record(e: Explanation, out: Path | None) -> dict[str, Any]:

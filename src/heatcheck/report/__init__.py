@@ -2,6 +2,15 @@
 
 from heatcheck.report.html import models_figure, render, text_sheet_page, write_report
 from heatcheck.report.source import RunSource
-from heatcheck.report.text_sheet import Reading, shade, text_sheet
+from heatcheck.report.text_sheet import TextReading, shade, text_sheet
 
-__all__ = ["Reading", "RunSource", "models_figure", "render", "shade", "text_sheet", "text_sheet_page", "write_report"]
+__all__ = [
+    "RunSource",
+    "TextReading",
+    "models_figure",
+    "render",
+    "shade",
+    "text_sheet",
+    "text_sheet_page",
+    "write_report",
+]

@@ -138,7 +138,7 @@ def heat_map(board: pl.DataFrame, run: Mapping[str, Any]) -> HeatMap | None:
 
 def _parts(ids: Mapping[str, str]) -> list[str]:
     """The metrics of M4's sum, by their ids; none where one is missing that M4 measures on pictures and on texts."""
-    first = {id: name for name, id in reversed(ids.items()) if id in stats.M4_PARTS}
+    first = {id: name for name, id in reversed(list(ids.items())) if id in stats.M4_PARTS}
     return [first[id] for id in stats.M4_PARTS if id in first] if first.keys() >= {"morf", "abpc", "infidelity"} else []
 
 
@@ -200,9 +200,9 @@ def _blanks(cells: pl.DataFrame, metrics: Sequence[str], models: Sequence[str]) 
         groups: dict[frozenset[tuple[str, str]], list[str]] = {}
         for method, places in methods.items():
             groups.setdefault(frozenset(places), []).append(method)
-        for places, names in groups.items():
-            on = _several((case for case, _ in places), models, "on")
-            under = _several((metric for _, metric in places), metrics, "under")
+        for cells_of, names in groups.items():
+            on = _several((case for case, _ in cells_of), models, "on")
+            under = _several((metric for _, metric in cells_of), metrics, "under")
             found.append((", ".join(names) + on + under, reason))
     return tuple(found)
 

@@ -15,7 +15,7 @@ from heatcheck.report import wording
 from heatcheck.report.heat_map import SHADES, heat_map
 from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
-from heatcheck.report.text_sheet import Reading
+from heatcheck.report.text_sheet import TextReading
 
 _FILES = Path(__file__).parent / "templates"
 
@@ -51,7 +51,7 @@ def render(result: RunSource, *, title: str | None = None) -> str:
     )
 
 
-def text_sheet_page(rows: Sequence[Sequence[Reading]]) -> str:
+def text_sheet_page(rows: Sequence[Sequence[TextReading]]) -> str:
     """Explained texts as a page of their own: per text, its readings side by side. It needs no script."""
     css = _own_file("style.css")
     return _environment().get_template("text_sheet.html.j2").render(rows=rows, css=css, csp=_policy(css))

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from heatcheck.report.texts import LEVELS, Block, Text, Values, blocks
+from heatcheck.report.texts import LEVELS, Text, TextBlock, Values, blocks
 from heatcheck.report.wording import decimals, number, number_of_size, plain
 
 _WIDTH, _MARGIN, _SIZE, _SMALL = 960, 28, 17, 13
@@ -18,7 +18,7 @@ _FONTS = ("DejaVuSans.ttf", "Arial Unicode.ttf", "arial.ttf")
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextReading:
     """One text under one method.
 
     Args:
@@ -39,7 +39,7 @@ class Reading:
         return number_of_size(self.values.unit * 1000)
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[TextBlock]:
         """Its lines."""
         return blocks(self.text, self.values)
 
@@ -58,7 +58,7 @@ def shade(level: int) -> tuple[int, int, int]:
     return r, g, b
 
 
-def text_sheet(rows: Sequence[Sequence[Reading]]) -> Image.Image:
+def text_sheet(rows: Sequence[Sequence[TextReading]]) -> Image.Image:
     """All readings below one another, with a scale; nothing is folded."""
     page = _Page()
     for readings in rows:
@@ -85,7 +85,7 @@ class _Page:
         self._marks.append(("line", ((_MARGIN, self._y - 2, _WIDTH - _MARGIN, self._y - 2), _INK)))
         self._y += 8
 
-    def text(self, reading: Reading) -> None:
+    def text(self, reading: TextReading) -> None:
         for line in (line for block in reading.blocks for line in block.lines):
             x = float(_MARGIN)
             for gap, piece, css in (token for _, run in line for token in run):

@@ -290,7 +290,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Lines that are shown, or folded together.
 
     Args:
@@ -304,7 +304,7 @@ class Block:
     lines: tuple[tuple[tuple[bool, tuple[tuple[bool, str, str], ...]], ...], ...]
 
 
-def blocks(text: Text, values: Values | None = None) -> list[Block]:
+def blocks(text: Text, values: Values | None = None) -> list[TextBlock]:
     """All lines of a text in order, under a map or as people marked it."""
     levels = values.levels if values else (0,) * len(text.tokens)
     closed = values.folds(text) if values else text.folds()
@@ -312,11 +312,11 @@ def blocks(text: Text, values: Values | None = None) -> list[Block]:
     found, at = [], 0
     for start, stop in [*closed, (len(lines), len(lines))]:
         if lines[at:start]:
-            found.append(Block(0, 0, tuple(lines[at:start])))
+            found.append(TextBlock(0, 0, tuple(lines[at:start])))
         if start < stop:
             tokens = range(text.lines[start].start, text.lines[stop - 1].stop)
             marked = sum(text.marked[i] for i in tokens) if text.marked else 0
-            found.append(Block(sum(text.words[start:stop]), marked, tuple(lines[start:stop])))
+            found.append(TextBlock(sum(text.words[start:stop]), marked, tuple(lines[start:stop])))
         at = stop
     return found
 
