@@ -292,9 +292,11 @@ class Benchmark:
 
     def _corpus(self, data: Dataset) -> Corpus:
         """All of the data, of which a run may explain some samples only."""
-        all_of_it = data if isinstance(self.data, Iterator) else self._data(None, None)
+        all_of_it = data if isinstance(self.data, Iterator) else self._data(None)
         spec = str(self.data) if isinstance(self.data, str | Path) else ""
-        return corpus_of(all_of_it.samples, spec, self.text_column)
+        columns = self.text_column
+        pair = isinstance(columns, list | tuple)
+        return corpus_of(all_of_it.samples, spec, ",".join(map(str, columns)) if pair else columns)
 
     def _target(self, usual: str) -> str | int | Number:
         """The class to explain, or the number that is made of the output."""

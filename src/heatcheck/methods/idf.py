@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -63,7 +63,7 @@ class InverseDocumentFrequency(Method):
             known["params"] |= {"corpus": OWN, "text_column": None}
         return known
 
-    def resolve(self, domain: Domain) -> Method:
+    def resolve(self, domain: Domain) -> Self:
         found = super().resolve(domain)
         if self.corpus == OWN and not self.digest:
             raise NotApplicable(

@@ -179,7 +179,7 @@ def _whole(kinds: Int[Tensor, " k"]) -> Bool[Tensor, " k-1"]:
     >>> _whole(torch.tensor([0, 0, 1, 2, 1, 3])).tolist()
     [False, True, False, False, True]
     """
-    _, kind = kinds.unique(return_inverse=True)
+    _, kind = torch.unique(kinds, return_inverse=True)
     place = torch.arange(len(kind))
     last = torch.zeros_like(kind).scatter_reduce(0, kind, place, "amax", include_self=False)
     return (last[kind].cummax(0).values == place)[:-1]
