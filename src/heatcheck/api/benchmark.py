@@ -295,8 +295,9 @@ class Benchmark:
         all_of_it = data if isinstance(self.data, Iterator) else self._data(None)
         spec = str(self.data) if isinstance(self.data, str | Path) else ""
         columns = self.text_column
-        pair = isinstance(columns, list | tuple)
-        return corpus_of(all_of_it.samples, spec, ",".join(map(str, columns)) if pair else columns)
+        if isinstance(columns, list | tuple):
+            columns = ",".join(map(str, columns))
+        return corpus_of(all_of_it.samples, spec, columns)
 
     def _target(self, usual: str) -> str | int | Number:
         """The class to explain, or the number that is made of the output."""

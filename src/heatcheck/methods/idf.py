@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -63,14 +63,13 @@ class InverseDocumentFrequency(Method):
             known["params"] |= {"corpus": OWN, "text_column": None}
         return known
 
-    def resolve(self, domain: Domain) -> Self:
-        found = super().resolve(domain)
+    def resolve(self, domain: Domain) -> "InverseDocumentFrequency":
         if self.corpus == OWN and not self.digest:
             raise NotApplicable(
                 f"{self.id} counts words in many documents, and there is no data set here; write {self.id}(corpus=DATA), "
                 f"such as {self.id}(corpus=texts)"
             )
-        return found
+        return cast(InverseDocumentFrequency, super().resolve(domain))
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         corpus = find_corpus(self.digest, "" if self.corpus == OWN else self.corpus, self.text_column)
