@@ -163,6 +163,8 @@ class Benchmark:
     def settings(self, samples: int | None = None) -> Profile:
         """The profile as it is on the data's modality; they are read for this."""
         samples = self.samples if samples is None else samples
+        if self.data is None:
+            return self._complete(samples).settings(samples)
         return load_profile(self.profile, self._data(samples).modality)
 
     def lacks_random(self, samples: int | None = None) -> bool:
@@ -294,10 +296,8 @@ class Benchmark:
         """All of the data, of which a run may explain some samples only."""
         all_of_it = data if isinstance(self.data, Iterator) else self._data(None)
         spec = str(self.data) if isinstance(self.data, str | Path) else ""
-        columns = self.text_column
-        if isinstance(columns, list | tuple):
-            columns = ",".join(map(str, columns))
-        return corpus_of(all_of_it.samples, spec, columns)
+        columns = self.text_column if isinstance(self.text_column, list | tuple) else (self.text_column,)
+        return corpus_of(all_of_it.samples, spec, ",".join(str(column) for column in columns if column is not None))
 
     def _target(self, usual: str) -> str | int | Number:
         """The class to explain, or the number that is made of the output."""

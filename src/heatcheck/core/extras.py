@@ -20,6 +20,7 @@ PACKAGES = {
     "skimage": ("scikit-image", "vision"),
     "sklearn": ("scikit-learn", "demo"),
     "timm": ("timm", "vision"),
+    "tokenizers": ("tokenizers", "text"),
     "torchvision": ("torchvision", "vision"),
     "transformers": ("transformers", "text"),
 }

@@ -17,12 +17,13 @@ class Corpus:
     Args:
         documents: the documents; one that is there twice counts twice.
         spec: the data set's spec; empty where the documents are objects of this process.
-        text_column: where it is a table, the column with the texts.
+        text_column: where it is a table, the column with the texts, or the two of a pair with a comma between; empty where
+            their names say it.
     """
 
     documents: tuple[Sample, ...] = field(repr=False)
     spec: str = ""
-    text_column: str | int | None = None
+    text_column: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -30,7 +31,7 @@ class Corpus:
         return digest_of(*sorted(document.digest for document in self.documents))
 
 
-def corpus_of(documents: tuple[Sample, ...], spec: str = "", text_column: str | int | None = None) -> Corpus:
+def corpus_of(documents: tuple[Sample, ...], spec: str = "", text_column: str = "") -> Corpus:
     """A corpus of samples that are loaded already; it can be found again in this process."""
     corpus = Corpus(tuple(d for d in documents if d.problem is None), spec, text_column)
     _HERE[corpus.digest] = corpus
@@ -43,16 +44,16 @@ def no_documents() -> Corpus:
 
 
 @lru_cache(maxsize=4)
-def load_corpus(spec: str, text_column: str | int | None = None) -> Corpus:
+def load_corpus(spec: str, text_column: str = "") -> Corpus:
     """All documents of a data set, by its spec.
 
     Raises:
         HeatcheckError: there is no such data set.
     """
-    return corpus_of(load_data(spec, text_column=text_column).samples, spec, text_column)
+    return corpus_of(load_data(spec, text_column=text_column or None).samples, spec, text_column)
 
 
-def find_corpus(digest: str, spec: str, text_column: str | int | None = None) -> Corpus:
+def find_corpus(digest: str, spec: str, text_column: str = "") -> Corpus:
     """The corpus of this digest: at hand, else loaded.
 
     Raises:

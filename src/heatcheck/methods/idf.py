@@ -49,8 +49,8 @@ class InverseDocumentFrequency(Method):
     Cost per sample: nothing; the documents are read and cut into words once per process.
     """
 
-    corpus: str = OWN
-    text_column: str | int | None = None
+    corpus: str = "auto"
+    text_column: str = ""
     digest: str = ""
 
     def for_corpus(self, corpus: Callable[[], Corpus]) -> "InverseDocumentFrequency":
@@ -60,7 +60,7 @@ class InverseDocumentFrequency(Method):
     def identity(self) -> dict[str, Any]:
         known = super().identity()
         if self.digest:
-            known["params"] |= {"corpus": OWN, "text_column": None}
+            known["params"] |= {"corpus": OWN, "text_column": ""}
         return known
 
     def resolve(self, domain: Domain) -> "InverseDocumentFrequency":
