@@ -11,7 +11,7 @@ from heatcheck.data import load_data
 from heatcheck.data.splits import training_specs
 
 MUTANTS = (
-    ("data/splits.py", '_EVALUATION = ("val", "test")', '_EVALUATION = ("test", "val")', "test_eraser"),
+    ("data/splits.py", '_EVALUATION = ("val", "validation", "test")', '_EVALUATION = ("test", "val")', "test_eraser"),
     ("data/splits.py", "or evaluation is None", "and evaluation is None", "test_eraser"),
 )
 

@@ -22,7 +22,7 @@ from heatcheck.testing.scenes import probe_for, toy_batch
 MUTANTS = (
     ("methods/gradient_shap.py", "self.end(probe, copies) - start",
      "start - self.end(probe, copies)", "test_one_draw_at_a_time_gives_the_same"),
-    ("methods/gradient_shap.py", "self.sigma * span(probe.domain, copies.x) * noise",
+    ("methods/gradient_shap.py", "self.sigma * size_of(probe.domain, copies.x) * noise",
      "self.sigma * noise", "test_one_draw_at_a_time_gives_the_same"),
     ("methods/gradient_shap.py", "others.take(pick[part])", "others.take(0 * pick[part])", "test_baselines_are_other_pictures"),
 )  # fmt: skip

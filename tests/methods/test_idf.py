@@ -11,7 +11,7 @@ import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, NotApplicable
-from heatcheck.data.corpus import corpus_of, find_corpus, load_corpus
+from heatcheck.data.documents import corpus_of, find_corpus, load_corpus
 from heatcheck.data.load import load_data
 from heatcheck.methods.idf import Counts
 

@@ -40,7 +40,7 @@ MUTANTS = (
         "probe/rules.py",
         'given["mat2"].mT, given["input"])',
         'given["mat2"].mT, None)',
-        "test_the_linear_layers_of_gpt2",
+        "test_the_linear_layers_of_gpt2_follow_the_rules_of_linear_layers",
     ),
     ("fills/text.py", "gone.long() + 2 * behind.long()", "gone.long()", "test_all_tokens_hidden"),
 )

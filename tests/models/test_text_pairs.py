@@ -18,7 +18,12 @@ MUTANTS = (
     ("models/text.py", "len(pair.first) + 1", "len(pair.first)", "test_a_pair_stands_in_its_joined_text"),
     ("models/text.py", "[len(pair.first)] if pair else ()", "()", "test_a_pair_stands_in_its_joined_text"),
     ("models/words.py", "elif _blank(text, offsets[before])", "elif False", "test_words_of_every_kind_of_tokenizer"),
-    ("models/words.py", "begins = not _marked(", "begins = bool(text) or _marked(", "test_marks_and_joiners_stay"),
+    (
+        "models/words.py",
+        "begins = not _marked(",
+        "begins = bool(text) or _marked(",
+        "test_marks_and_joiners_stay_in_their_word",
+    ),
     (
         "models/text.py",
         'given["token_type_ids"] = self',

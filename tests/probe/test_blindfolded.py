@@ -45,8 +45,8 @@ MUTANTS = (
     ),
     (
         "probe/inside.py",
-        "value, self.domain.seen(given))",
-        "value, self.domain.seen(x))",
+        "seen = self.domain.seen(given)",
+        "seen = self.domain.seen(x)",
         "test_hidden_words_are_padding_to_methods_that_ask",
     ),
     (

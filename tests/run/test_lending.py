@@ -21,6 +21,7 @@ from heatcheck.core.types import OK, Scores
 from heatcheck.data.load import load_data
 from heatcheck.domain.image import ImageDomain
 from heatcheck.models.base import TorchModel
+from heatcheck.profiles import load_profile
 from heatcheck.report import write_report
 from heatcheck.report.terminal import leaderboard
 from heatcheck.run.execution import execute
@@ -93,7 +94,7 @@ def squares(n=6):
 
 def plain_run(out):
     setup = build_setup(METHODS, ["sds"], n=4, models={"a": model(0), "b": model(1)})
-    named = with_parts([*PARTS, "m4_overall", LENIENT], "default")
+    named = with_parts([*PARTS, "m4_overall", LENIENT], load_profile("default"))
     return Result(execute(Setup(**{**vars(setup), "metrics": named, "record": {"data": "pictures"}}), out, FIXED))
 
 
@@ -185,7 +186,7 @@ def test_a_model_with_masks_of_its_own_borrows_all_the_same(tmp_path):
     setup = build_setup(METHODS, ["sds"], models={"a": model(0), "b": model(1)})
     changes = {
         "data": squares(4),
-        "metrics": with_parts([*PARTS, "m4_overall"], "default"),
+        "metrics": with_parts([*PARTS, "m4_overall"], load_profile("default")),
         "record": {"data": "masks"},
     }
     alone = Result(execute(Setup(**{**vars(setup), **changes}), tmp_path, FIXED))

@@ -27,7 +27,7 @@ from heatcheck.training.texts import TextTask, upper_part
 QUICK = {"epochs": 2, "batch": 4, "lr": 1e-3, "tokens": 32}
 
 MUTANTS = (
-    ("training/texts.py", "max_length=self.longest", "max_length=None", "test_texts_are_cut"),
+    ("training/texts.py", "contents, self.longest, in_front", "contents, 512, in_front", "test_texts_are_cut"),
     (
         "training/texts.py",
         "torch.randperm(len(self), generator=rng).tolist()",

@@ -16,7 +16,7 @@ from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.base import Dataset, TextColumnArg, causes, unreadable
 from heatcheck.data.catalogue import default_data
-from heatcheck.data.corpus import Corpus, corpus_of
+from heatcheck.data.documents import Corpus, corpus_of
 from heatcheck.data.load import load_data
 from heatcheck.data.matching import match_labels
 from heatcheck.methods.base import Method

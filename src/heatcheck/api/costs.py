@@ -12,7 +12,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.sources import default_source
 from heatcheck.core.types import Inputs, Modality, NotApplicable, Sample
 from heatcheck.data.catalogue import sources
-from heatcheck.data.corpus import no_documents
+from heatcheck.data.documents import no_documents
 from heatcheck.data.load import load_data
 from heatcheck.domain.base import Domain
 from heatcheck.models.base import Model

@@ -14,7 +14,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.identity import canonical
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable, finite_status
-from heatcheck.data.corpus import Corpus
+from heatcheck.data.documents import Corpus
 from heatcheck.domain.base import Domain, Units
 from heatcheck.domain.component import Component, call_with_parameters, declare
 from heatcheck.fills.base import Fill

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heatcheck.core.types import Batch, HeatcheckError, NotApplicable, Sample
-from heatcheck.data.corpus import Corpus, find_corpus, load_corpus
+from heatcheck.data.documents import Corpus, find_corpus, load_corpus
 from heatcheck.domain.base import Domain
 from heatcheck.methods.base import Method, method, spread_density
 from heatcheck.models.base import Model
@@ -33,9 +33,9 @@ OWN = "auto"
 class InverseDocumentFrequency(Method):
     r"""How rare each word is among the documents of the data, whatever the model does with it.
 
-    $\mathrm{idf}(w) = \ln \frac{1 + N}{1 + |\{d : w \in d\}|} + 1$
+    $\mathrm{idf}(w) = \ln\big((1 + N) / (1 + n_w)\big) + 1$
 
-    $N$ documents are counted whole, also beyond what the model reads; a word is what the model's tokenizer makes of it,
+    $n_w$ of $N$ documents have the word. They are counted whole, also beyond what the model reads; a word is what the model's tokenizer makes of it,
     so that capitals count where they count for the model. Each token gets its word's value divided by the word's tokens;
     special tokens get 0. Scikit-learn has the same formula.
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -73,6 +73,13 @@ class Smoothed(Method):
     def resolve(self, domain: Domain) -> "Smoothed":
         inner = dataclasses.replace(self.inner.resolve(domain), reduction="sum")  # the wrapper reduces
         return dataclasses.replace(self, of=inner.name, reduction=self.reduction_on(domain))
+
+    def identity(self) -> dict[str, Any]:
+        """As for every component; `range` and `one` keep the name they had before there was `mean`, with all results."""
+        known = super().identity()
+        if self.scale != "mean":
+            known["params"]["absolute"] = known["params"].pop("scale") == "one"
+        return known
 
     def moments(self, probe: Probe, batch: Batch) -> tuple[Float[Tensor, "b ..."], Float[Tensor, "b ..."]]:
         """Mean and mean square of the inner method's values."""

@@ -46,7 +46,7 @@ def check_top(id: str, top: float) -> None:
 def top_size(top: float, inside: Bool[Tensor, " n"]) -> int:
     """How many tokens a map's rationale has: a share of all, or as many as are marked.
 
-    >>> top_size(0.3, torch.tensor([True, False, False, False])), top_size(0, torch.tensor([True, True, False, False]))
+    >>> top_size(0.3, torch.tensor([True, False, False, False])), top_size(0.0, torch.tensor([True, True, False, False]))
     (2, 2)
     """
     return math.ceil(round(top * len(inside), 9)) if top else int(inside.sum())

@@ -63,8 +63,8 @@ def average_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -
 def trapezoid_precision(values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
     """The area under precision over recall by the trapezoid rule, from precision 1 at recall 0.
 
-    >>> float(trapezoid_precision(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([True, False, False, True])))
-    0.7083333333333334
+    >>> round(float(trapezoid_precision(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([True, False, False, True]))), 6)
+    0.708333
     """
     gained, precision = _precision_curve(values, inside)
     before = torch.cat([precision.new_ones(1), precision[:-1]])

@@ -6,7 +6,7 @@ import torch
 
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, NotApplicable, Sample, Streams
-from heatcheck.data.corpus import no_documents
+from heatcheck.data.documents import no_documents
 from heatcheck.methods.base import Method
 from heatcheck.models.base import Model
 from heatcheck.probe.numerics import Numerics

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heatcheck.core.types import Attribution, Batch, Inputs, Sample, Streams, digest_of, digest_of_tensor
-from heatcheck.data.corpus import Corpus, corpus_of
+from heatcheck.data.documents import Corpus, corpus_of
 from heatcheck.metrics.base import Maps
 from heatcheck.models.base import Model
 from heatcheck.probe.numerics import Numerics
