@@ -19,4 +19,4 @@ def test_a_reference_that_does_not_fit_costs_only_its_sample():
     chunk = run_chunk(ModelGrid(model=model), [bad, good])
     found = {record["name"]: record.get("problem") for group in chunk.groups for record in group.samples}
     assert found[good.name] is None
-    assert found[bad.name] == "failed: HeatcheckError: the mask is 7 × 5, its picture 8 × 8: they must agree"
+    assert found[bad.name] == "failed: the mask is 7 × 5, its picture 8 × 8: they must agree"

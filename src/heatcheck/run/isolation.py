@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from heatcheck.core.plugins import line_of
-from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, Scores
+from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, Inputs, NotApplicable, Scores
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Maps, Metric
 from heatcheck.probe.numerics import DeviceLostError, is_device_lost
@@ -15,9 +15,10 @@ from heatcheck.probe.probe import Probe
 
 
 def first_line(problem: BaseException) -> str:
-    """An exception as one line, with the line of the user's own file that raised it."""
+    """An exception as one line, with the line of the user's own file that raised it; our own errors speak for themselves."""
     text = str(problem).strip().splitlines()
-    return f"{type(problem).__name__}: {text[0] if text else ''}".rstrip(": ") + line_of(problem)
+    kind = "" if isinstance(problem, HeatcheckError) and text else f"{type(problem).__name__}: "
+    return f"{kind}{text[0] if text else ''}".rstrip(": ") + line_of(problem)
 
 
 def end_if_lost(problem: BaseException) -> None:
