@@ -2,10 +2,11 @@
 
 import sys
 
+from rich.console import Console
 from studies.common import CIFAR10, RUNS, needed, timed
 
 import heatcheck as hc
-from heatcheck.report import terminal
+from heatcheck.report.terminal import AlongTable
 
 METHODS = [
     "saliency",
@@ -36,7 +37,7 @@ def main(samples: int = 100) -> None:
     with timed("scores"):
         result = bench.run(RUNS / "r20-checkpoints", workers=2)
     page = result.report(RUNS / "r20-checkpoints" / "report.html")
-    print(terminal.leaderboard(result))
+    Console().print(AlongTable(result.along_training()))
     print("page:", page)
 
 
