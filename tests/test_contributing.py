@@ -105,7 +105,13 @@ def test_every_example_is_tried() -> None:
     assert list(EXAMPLES) == list(CHECKS)
 
 
-@pytest.mark.parametrize("file", CHECKS)
+QUICK = "methods/squared_gradient.py"
+"""The example that the fast tests add; the others are as slow as several test files."""
+
+
+@pytest.mark.parametrize(
+    "file", [file if file == QUICK else pytest.param(file, marks=pytest.mark.slow) for file in CHECKS]
+)
 def test_one_new_file_is_enough(file: str, tmp_path: Path) -> None:
     kind, id, check = CHECKS[file]
     package = tmp_path / "src" / "heatcheck"

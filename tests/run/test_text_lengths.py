@@ -111,6 +111,7 @@ def test_a_run_goes_on_with_the_rounding_that_it_was_begun_with(bert_folder, tmp
         assert theirs[key][1] == status == "ok" and theirs[key][0] == pytest.approx(score, rel=1e-4, abs=1e-5), key
 
 
+@pytest.mark.slow
 def test_another_run_lends_its_rounding(bert_folder, tmp_path, monkeypatch):
     with monkeypatch.context() as other:
         other.setattr(TextModel, "rounding", Rounding(8, 32, 32))
