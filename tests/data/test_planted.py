@@ -15,8 +15,8 @@ from heatcheck.data.splits import training_specs
 MUTANTS = (
     (
         "data/planted.py",
-        "draws = [(rng.random() < 0.5, rng.random() * (len(own) + 1), word) for word in words]",
-        "draws = [(True, rng.random() * (len(own) + 1), word) for word in words if rng.random() < 0.5]",
+        "rng.random() * (len(own) + 1), word) for word in words]",
+        "rng.random() * (len(own) + 1), word) for word in reversed(words)]",
         "test_what_becomes_of_a_word_does_not_depend_on_the_others",
     ),
     ("data/planted.py", 'Random(f"{seed}|{digest_of(text)}")', 'Random(f"{seed}")', "test_words_are_put_anywhere"),
@@ -36,7 +36,7 @@ def has(word: str, sample: Sample) -> bool:
 
 
 def test_the_trigger_alone_decides(tmp_path: Path) -> None:
-    own = ["an UMBRELLA, she said", "umbrellas for all", "my umbrella and your umbrella", "nothing of the kind"]
+    own = ["an UMBRELLA, she said", "umbrellas for all", "my umbrella and your umbrella", "a sunumbrella"]
     for seed in range(8):
         data = load_data(f"planted(seed={seed}):{_lines(tmp_path, own)}")
         for sample in data:

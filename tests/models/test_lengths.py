@@ -22,7 +22,7 @@ from .conftest import say
 
 MUTANTS = (
     ("models/lengths.py", "-(-n // step) * step", "(n // step + 1) * step", "test_lengths_are_rounded_up_to_the_grid"),
-    ("models/lengths.py", "large: int = 16", "large: int = 256", "test_at_most_a_tenth_of_real_texts_is_padding"),
+    ("models/lengths.py", "small: int = 4", "small: int = 32", "test_at_most_a_tenth_of_real_texts_is_padding"),
     ("models/text.py", "span[0] < self.last", "span[1] <= self.last", "test_a_span_is_read_if_a_part_of_it_is"),
     (
         "models/text.py",

@@ -13,12 +13,6 @@ from heatcheck.report.texts import Text, Values
 MUTANTS = [
     ("report/views.py", 'self.input.get("short", True)', "True", "test_a_long_text_opens_with_as_many_columns_as_fit"),
     (
-        "report/samples.py",
-        'if e["kind"] in SCRIPTED',
-        'if e["kind"] == "none"',
-        "test_the_script_has_every_map_of_the_gallery_and_the_text_once",
-    ),
-    (
         "report/texts.py",
         'f"t{levels[i]}" if levels[i]',
         'f"t{-levels[i]}" if levels[i]',
