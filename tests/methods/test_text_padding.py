@@ -44,6 +44,10 @@ FEW = {
     **dict.fromkeys(("smoothgrad", "smoothgrad_sq", "vargrad", "gradient_shap", "shapley_sampling"), "samples=3"),
     **dict.fromkeys(("integrated_gradients", "guided_ig", "idgi", "blur_ig"), "steps=4"),
     "sobol": "designs=2",
+    **dict.fromkeys(("morf", "lerf", "abpc", "deletion", "insertion", "ids"), "steps=4"),
+    **dict.fromkeys(("infidelity", "faithfulness_correlation", "sensitivity_n"), "samples=6"),
+    **dict.fromkeys(("max_sensitivity", "avg_sensitivity", "local_lipschitz"), "samples=2"),
+    **dict.fromkeys(("soft_comprehensiveness", "soft_sufficiency"), "samples=4"),
 }
 """Fewer draws than by default: one that padding changed would show in each."""
 
