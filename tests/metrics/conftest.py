@@ -101,12 +101,13 @@ def pictures(model, n=3, channels=1, size=6, seed=1, **other):
 
 
 def sentences(model, lengths=(4, 6, 3), seed=1, **other):
-    """Texts whose tokens are all different: equal ones would be worth the same but for rounding, which decides ranks."""
+    """Texts whose tokens differ as far as there are others: equal ones would be worth the same but for rounding."""
     rng = torch.Generator().manual_seed(seed)
     width = max(lengths) + 2
     ids = torch.full((len(lengths), width), PAD)
     for row, n in zip(ids, lengths, strict=True):
-        row[: n + 2] = torch.tensor([CLS, *(FIRST + torch.randperm(30 - FIRST, generator=rng)[:n]).tolist(), SEP])
+        drawn = torch.cat([torch.randperm(30 - FIRST, generator=rng) for _ in range(0, max(n, 1), 30 - FIRST)])[:n]
+        row[: n + 2] = torch.tensor([CLS, *(FIRST + drawn).tolist(), SEP])
     special = ids < FIRST
     place = torch.where(special, -1, (~special).long().cumsum(1) - 1)
     word = torch.where(special, -1, place // 2)
