@@ -104,7 +104,7 @@ def test_plain_tensors_are_asked_in_calls_that_hold_them(x):
 
 def test_the_plain_verbs_tune_the_allocator_unless_they_are_told_not_to(x, monkeypatch):
     calls = []
-    monkeypatch.setattr(hc.api.explain, "tune_allocator", lambda: calls.append(1))
+    monkeypatch.setattr("heatcheck.api.explain.tune_allocator", lambda: calls.append(1))
     hc.explain(made(width=8), x, method="saliency")
     assert calls
     for cached in (tuning._glibc, tune_allocator):
