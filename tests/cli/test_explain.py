@@ -9,7 +9,12 @@ from heatcheck.testing.text_zoo import small_text
 
 MUTANTS = (
     ("api/explain.py", "*([unread] if unread else [])", "", "test_a_warning_tells_what_is_cut_off_of_a_text"),
-    ("cli/explain.py", "        note(unread, quiet=quiet)\n", "        pass\n", "test_a_note_tells_what_is_cut_off_of_texts"),
+    (
+        "cli/explain.py",
+        "        note(unread, quiet=quiet)\n",
+        "        pass\n",
+        "test_a_note_tells_what_is_cut_off_of_texts",
+    ),
 )
 LONG, SHORT = "good film " * 20, "a good film"
 READ_AS = {"preprocess": None, "output": None, "device": None, "precision": None}
