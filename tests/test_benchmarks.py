@@ -98,7 +98,7 @@ def test_texts_are_compared_with_bare_passes_and_peers_and_padding_is_counted(tm
     assert [row["P2"] for row in told["rows"]].count(None) == len(told["rows"]), "too few passes each"
     found = json.loads(run("text.py", *where, "--padding", "--samples", "6"))
     assert found["texts"] == 6 and found["lengths"] > 1 and 0 < found["padding"] < 0.5 and 0 < found["fillers"] < 1
-    assert "1 of 6 texts are longer" in found["cut"] and found["P12"] == (found["padding"] <= 0.1)
+    assert "1 of 6 texts is longer" in found["cut"] and found["P12"] == (found["padding"] <= 0.1)
 
 
 def test_metrics_are_compared_with_distinct_passes_and_peers(tiny):

@@ -1,8 +1,23 @@
-"""What `explain` says about its own time."""
+"""What `explain` says about its own time, and about what it could not read."""
 
 import pytest
 
-from heatcheck.cli.explain import announced
+import heatcheck as hc
+from heatcheck.cli.explain import announced, explained
+from heatcheck.models.text import TextModel
+from heatcheck.testing.text_zoo import small_text
+
+MUTANTS = (
+    ("api/explain.py", "*([unread] if unread else [])", "", "test_a_warning_tells_what_is_cut_off_of_a_text"),
+    (
+        "cli/explain.py",
+        "        note(unread, quiet=quiet)\n",
+        "        pass\n",
+        "test_a_note_tells_what_is_cut_off_of_texts",
+    ),
+)
+LONG, SHORT = "good film " * 20, "a good film"
+READ_AS = {"preprocess": None, "output": None, "device": None, "precision": None}
 
 
 class Fake:
@@ -39,3 +54,31 @@ def test_work_of_a_moment_and_quiet_work_are_not(
     with announced([Fake(*passes)], {"saliency": None}, quiet=quiet):
         pass
     assert capsys.readouterr().err == ""
+
+
+def small_model() -> TextModel:
+    """A BERT that reads 12 tokens."""
+    bert = small_text("BERT")
+    return TextModel(bert.module(), bert.tokenizer, "bert", tokens=12)
+
+
+def test_a_warning_tells_what_is_cut_off_of_a_text() -> None:
+    model = small_model()
+    told = "bert reads 12 tokens, and the text is longer: what lies beyond is cut off, .*% of all tokens"
+    with pytest.warns(UserWarning, match=told):
+        heat = hc.explain(model, LONG, method="saliency")
+    with pytest.warns(UserWarning, match=told):
+        hc.score(model, LONG, heat, metric="morf(steps=2)")
+    hc.explain(model, SHORT, method="saliency")  # here, a warning would be an error
+
+
+def test_a_note_tells_what_is_cut_off_of_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    model = small_model()
+
+    def told(texts: list[str], quiet: bool = False) -> str:
+        found = explained(model, texts, {"saliency": "saliency"}, None, READ_AS, lenient=False, quiet=quiet)
+        assert [e.input for e in found] == texts
+        return capsys.readouterr().err
+
+    assert "bert reads 12 tokens, and 1 of 2 texts is longer: what lies beyond is cut off" in told([LONG, SHORT])
+    assert told([SHORT]) == told([LONG], quiet=True) == ""

@@ -11,7 +11,8 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import NotApplicable
 from heatcheck.models.vision_shim import load_timm
 from heatcheck.testing.models import fill_weights, one_head_attention
-from heatcheck.testing.scenes import probe_for, toy_batch
+from heatcheck.testing.scenes import batch_of, probe_for, toy_batch
+from heatcheck.testing.text_zoo import FAMILIES, SmallText, network_of, tokenizer_of
 
 MUTANTS = (
     ("methods/guided.py", "return None, grads[0].relu()",
@@ -20,6 +21,8 @@ MUTANTS = (
      "_Rectified.apply(plain.detach(), x)", "test_one_relu_in_closed_form"),
     ("methods/guided.py", "return guided * probe.domain",
      "return guided + probe.domain", "test_guided_grad_cam_is_the_product"),
+    ("methods/guided.py", "return not self.final_relu_only",
+     "return False", "test_a_word_gets_the_length_of_its_signal"),
 )  # fmt: skip
 
 RULES = {
@@ -198,6 +201,33 @@ def test_attention_without_a_relu_is_refused(lab):
     toy = one_head_attention()
     with pytest.raises(NotApplicable, match="this one has softmax"):
         lab.explain("guided_backprop", toy, toy_batch(toy, 1))
+
+
+def rectified(name, **config):
+    """A small text classifier of a family, with ReLUs in the place of GELUs."""
+    tokenizer = tokenizer_of(FAMILIES[name])
+    return SmallText(network_of(FAMILIES[name], len(tokenizer), tokenizer.pad_token_id, **config), tokenizer, name)
+
+
+@pytest.mark.parametrize("method", RULES)
+@pytest.mark.parametrize(("name", "config"), [("DistilBERT", "activation"), ("GPT-2", "activation_function")])
+def test_a_word_gets_the_length_of_its_signal(name, config, method):
+    """Behind a LayerNorm the coordinates of an embedding's signal sum to zero, whatever the rectifiers do."""
+    model = rectified(name, **{config: "relu"})
+    batch = batch_of(model, model.inputs(2))
+    built = catalogue.build("method", method).resolved_on(model.domain)
+    signal = built.attribute(probe_for(model), batch)
+    assert signal.sum(-1).abs().max() < 1e-4 * signal.abs().sum(-1).max()
+    heat = built(probe_for(model), batch)
+    assert heat.status == ("ok", "ok") and not heat.signed
+    torch.testing.assert_close(heat.values, signal.norm(dim=-1))
+    assert heat.values.std() > 0
+
+
+def test_the_tanh_of_a_pooler_is_refused():
+    model = rectified("BERT", hidden_act="relu")
+    with pytest.raises(NotApplicable, match="this one has tanh; try saliency"):
+        catalogue.build("method", "guided_backprop")(probe_for(model), batch_of(model, model.inputs(1)))
 
 
 @pytest.mark.parametrize(

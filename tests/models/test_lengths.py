@@ -107,12 +107,14 @@ def test_what_is_cut_off_is_told(bert):
     long = say("good " * 60, reference={"spans": [(0, 4), (250, 254), (295, 299)]})  # 38 words are read: 190 characters
     short = say("a bad film", reference={"spans": [(2, 5)]})
     told = bert.unread([short, long, say("\u200b"), replace(long, reference={"spans": "no spans"})])
-    assert "reads 40 tokens, and 1 of 2 texts are longer" in told  # 22 of 62 + 5 tokens
+    assert "reads 40 tokens, and 1 of 2 texts is longer" in told  # 22 of 62 + 5 tokens
     assert "33% of all tokens and 2 of 4 rationale spans (50%)" in told
-    assert "rationale" not in bert.unread([replace(long, reference={})])
+    alone = bert.unread([replace(long, reference={})])
+    assert "the text is longer" in alone and "rationale" not in alone
+    assert "2 of 2 texts are longer" in bert.unread([long, long])
     assert bert.unread([short]) == "" and bert.unread([]) == ""
     few = bert.unread([say("good " * 39), *(say(f"{'film ' * 37}{word}") for word in ("a", "bad", "c", "the"))])
-    assert "1 of 5 texts are longer" in few and "cut off, 1 token;" in few
+    assert "1 of 5 texts is longer" in few and "cut off, 1 token;" in few
 
 
 def test_the_spans_that_count_are_those_that_are_read(bert):

@@ -138,7 +138,7 @@ def test_what_is_cut_off_is_in_the_terminal_the_record_and_the_report(bert_folde
         models={"bert": f"hf:{bert_folder}"}, data=texts, methods=["saliency"], metrics=["sds"], preprocess="tokens=12"
     )
     result = found.run(tmp_path / "run", batch=4, progress="lines")
-    told = "bert reads 12 tokens, and 1 of 2 texts are longer: what lies beyond is cut off, 75% of all tokens"
+    told = "bert reads 12 tokens, and 1 of 2 texts is longer: what lies beyond is cut off, 75% of all tokens"
     assert told in " ".join(capsys.readouterr().err.split())
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert [told in note for note in record["models"][0]["notes"]] == [True]

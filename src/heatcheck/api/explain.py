@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -30,6 +30,22 @@ from heatcheck.models.targets import makes_number, target_of_explanation
 from heatcheck.probe.probe import Probe
 from heatcheck.probe.tuning import for_tensors, give_back, settle, tune_allocator
 from heatcheck.training.defaults import load_model
+
+
+class Given(NamedTuple):
+    """Inputs of any form, one per row.
+
+    Args:
+        rows: each as the model takes it, with a batch axis of one.
+        digests: of what each contains.
+        labels: the right class of each, where known.
+        samples: what each was read from; None for ready tensors.
+    """
+
+    rows: list[Inputs]
+    digests: list[str]
+    labels: list[int | None]
+    samples: list[Sample | None]
 
 
 def explain(
@@ -63,11 +79,12 @@ def explain(
     """
     explained, classes = asked_model(model, x, target, preprocess, output, device, precision)
     component = as_component("method", method)
+    given = as_inputs(explained, x)
     parts, order = [], []
-    for rows, probe, batch in batches_of(explained, x, classes, None, seed):
+    for rows, probe, batch in batches_of(explained, given, classes, None, seed):
         parts.append(component(probe, batch))
         order += rows
-    say_notes(model, explained)
+    say_notes(model, explained, given)
     give_back()
     return merge(parts, order)
 
@@ -90,11 +107,12 @@ def asked_model(
     return explained, None if made is not None else target
 
 
-def say_notes(given: Any, explained: Model) -> None:
-    """Warn of what was guessed or chosen about a model; one that came as an adapter has been spoken of before."""
-    if not isinstance(given, Model):
-        for note in explained.notes:
-            warnings.warn(note, stacklevel=3)
+def say_notes(model: Any, explained: Model, given: Given) -> None:
+    """Warn of what the model could not read, and of what was guessed or chosen about it unless it came as an adapter."""
+    notes = [] if isinstance(model, Model) else explained.notes
+    unread = explained.unread(sample for sample in given.samples if sample is not None)
+    for note in [*notes, *([unread] if unread else [])]:
+        warnings.warn(note, stacklevel=3)
 
 
 def score(
@@ -131,16 +149,17 @@ def score(
     demand_aligned([metric], {explained.name: explained})
     if component.across_models:
         raise NotApplicable(f"{component.id} compares models: use hc.Benchmark(models=[…], metrics=[{component.id!r}])")
-    given = collect(maps)
-    check_explains(given, explained)
-    classes = common_target(given) if classes is None else classes
+    scored = collect(maps)
+    check_explains(scored, explained)
+    classes = common_target(scored) if classes is None else classes
     values, order = [], []
-    groups = list(batches_of(explained, x, classes, reference, seed))
+    given = as_inputs(explained, x)
+    groups = list(batches_of(explained, given, classes, reference, seed))
     total = sum(len(rows) for rows, _, _ in groups)
     for rows, probe, batch in groups:
         items: list[Attribution] = []
         explainers: list[Method | None] = []
-        for item in given:
+        for item in scored:
             if isinstance(item, Attribution):
                 if len(item.values) != total:
                     raise HeatcheckError(f"{item.method}: {len(item.values)} maps were given for {total} inputs")
@@ -151,7 +170,7 @@ def score(
                 explainers.append(item)
         values.append(component(probe, batch, Maps(items, explained.domain, batch, explainers)).value)
         order += rows
-    say_notes(model, explained)
+    say_notes(model, explained, given)
     give_back()
     joined = torch.cat(values, 1)
     return torch.empty_like(joined).index_copy_(1, torch.tensor(order), joined)
@@ -217,11 +236,11 @@ def fit(item: Attribution, probe: Probe, batch: Batch) -> Attribution:
 
 
 def batches_of(
-    explained: Model, x: Any, target: Any, reference: Any, seed: int
+    explained: Model, given: Given, target: Any, reference: Any, seed: int
 ) -> Iterable[tuple[list[int], Probe, Batch]]:
-    """Inputs of any form as batches of one shape each, with the rows they came from."""
+    """Inputs as batches of one shape each, with the rows they came from."""
     tune_allocator()
-    inputs, digests, labels, samples = as_inputs(explained, x)
+    inputs, digests, labels, samples = given
     if inputs:
         settle(explained, inputs[0])
     groups: dict[Any, list[int]] = {}
@@ -246,12 +265,12 @@ def batches_of(
         yield rows, probe, batch
 
 
-def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[int | None], list[Sample | None]]:
-    """One input per row, with digests and labels where known."""
+def as_inputs(explained: Model, x: Any) -> Given:
+    """Inputs of any form that `explain` takes, read."""
     if isinstance(x, Inputs):
         rows = [x.take(slice(i, i + 1)) for i in range(len(x))]
         digests = [digest_of_tensor(content) for content in explained.domain.content(x)]
-        return rows, digests, [None] * len(rows), [None] * len(rows)
+        return Given(rows, digests, [None] * len(rows), [None] * len(rows))
     if isinstance(x, Tensor | Mapping):
         return as_inputs(explained, explained.domain.wrap(x))
     x = TextPair(*x) if isinstance(x, tuple) and len(x) == 2 and all(isinstance(part, str) for part in x) else x
@@ -261,7 +280,7 @@ def as_inputs(explained: Model, x: Any) -> tuple[list[Inputs], list[str], list[i
         if sample.problem:
             raise HeatcheckError(f"{sample.name}: {sample.problem}")
     encoded = [explained.encode(s) for s in data]
-    return encoded, [s.digest for s in data], [s.label for s in data], list(data)
+    return Given(encoded, [s.digest for s in data], [s.label for s in data], list(data))
 
 
 def reference_of(reference: Any, i: int, explained: Model, sample: Sample | None, x: Inputs) -> Mapping[str, Any]:

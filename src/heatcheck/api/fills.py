@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from heatcheck.api.explain import batches_of
+from heatcheck.api.explain import as_inputs, batches_of
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.domain.base import Units
@@ -132,7 +132,8 @@ def compare_fills(
         tell: called with each fill's name before it is tried.
     """
     explained = load_model(model, preprocess=preprocess)
-    groups = [(probe, batch) for _, probe, batch in batches_of(explained, x, None, None, seed)]
+    given = as_inputs(explained, x)
+    groups = [(probe, batch) for _, probe, batch in batches_of(explained, given, None, None, seed)]
     return compare(groups, fills, shares=shares, units=units, tell=tell)
 
 

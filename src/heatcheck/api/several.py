@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from heatcheck.api.explain import batches_of, merge
+from heatcheck.api.explain import as_inputs, batches_of, merge
 from heatcheck.core.types import Attribution, Batch, NotApplicable
 from heatcheck.methods.base import Method
 from heatcheck.models.base import Model
@@ -35,7 +35,7 @@ class Explainer:
     groups: list[tuple[list[int], Probe, Batch]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.groups = list(batches_of(self.model, self.x, self.target, None, self.seed))
+        self.groups = list(batches_of(self.model, as_inputs(self.model, self.x), self.target, None, self.seed))
         for _, probe, _ in self.groups:
             probe.numerics = replace(probe.numerics, threads=self.threads)
 

@@ -183,6 +183,8 @@ def explained(
     loaded = load_model(model or default_model(samples[0][1].modality), **read_as, target=number)
     if read_as["device"] == "auto":
         note(f"the model computes on {loaded.device}", quiet=quiet)
+    if unread := loaded.unread(sample for _, data in samples for sample in data):
+        note(unread, quiet=quiet)
     target = None if number else target
     threads = os.cpu_count() or 1
     explainers = [Explainer(loaded, data, target=target, threads=threads) for _, data in samples]

@@ -129,12 +129,19 @@ class GuidedBackprop(Method):
     Args:
         final_relu_only: apply the ReLU once, to the gradient at the input, as in Meta-Rank's formula S5; that is not
             the published method, and works with any activation.
+        reduction: as in `saliency`: `auto` sums channels, and takes the Euclidean norm (`l2`) of a word embedding's
+            signal, whose sum is zero where a LayerNorm comes next. With `final_relu_only` it is the sum.
 
     Paper: springenberg2015.
     Cost per sample: 1 gradient.
     """
 
     final_relu_only: bool = False
+    reduction: str = "auto"
+
+    @property
+    def plain_gradient(self) -> bool:
+        return not self.final_relu_only
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         if self.final_relu_only:
@@ -158,10 +165,20 @@ class Deconvolution(Method):
     ReLU6 counts as a rectifier; sigmoids that weight channels keep their derivative; networks with other activations
     are refused.
 
+    Args:
+        reduction: as in `saliency`: `auto` sums channels, and takes the Euclidean norm (`l2`) of a word embedding's
+            signal, whose sum is zero where a LayerNorm comes next.
+
     Paper: zeiler2014.  Differs: starts at the class score, not at a feature; max-pooling sends the signal back to the
         positions of the maxima, which the paper calls switches.
     Cost per sample: 1 gradient.
     """
+
+    reduction: str = "auto"
+
+    @property
+    def plain_gradient(self) -> bool:
+        return True
 
     def attribute(self, probe: Probe, batch: Batch) -> Float[Tensor, "b ..."]:
         return passed_back(probe, batch, Deconvolved, self.output)

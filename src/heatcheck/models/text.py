@@ -274,9 +274,10 @@ class TextModel(TorchModel):
         told = f"{share:.0%} of all tokens" if share >= 0.01 else f"{lost} token{'' if lost == 1 else 's'}"
         if marked:
             told += f" and {gone} of {len(marked)} rationale spans ({gone / len(marked):.0%})"
+        longer = "the text is" if len(found) == 1 else f"{long} of {len(found)} texts {'is' if long == 1 else 'are'}"
         return (
-            f"{self.name} reads {self.longest} tokens, and {long} of {len(found)} texts are longer: what lies beyond is cut "
-            f"off, {told}; maps and metrics are about what is left"
+            f"{self.name} reads {self.longest} tokens, and {longer} longer: what lies beyond is cut off, {told}; maps and "
+            "metrics are about what is left"
         )
 
     def _ready(self, sample: Sample) -> Inputs:

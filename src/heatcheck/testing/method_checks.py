@@ -233,14 +233,12 @@ def check_reasoned_skip(method: Method, models: Models | None = None) -> None:
 
 
 def _black_box(model: Toy) -> Callable[[Tensor], Tensor]:
+    one = model.inputs(1)
+
     def function(leaf: Tensor) -> Tensor:
+        x = one.take(torch.zeros(len(leaf), dtype=torch.long))
         with torch.no_grad():
-            if leaf.ndim == 3:
-                attention = torch.ones(leaf.shape[:2], dtype=torch.long)
-                out: Tensor = model.module()(leaf.to(model.dtype), attention)
-                return out
-            out = model.module()(leaf.to(model.dtype))
-            return out
+            return model.logits(model.domain.with_leaf(x, leaf.to(model.dtype)))
 
     return function
 

@@ -29,6 +29,8 @@ ACCELERATOR, SINGLE = torch.device("lazy", 0), torch.device("lazy", 1)
 _aten = torch.ops.aten
 _WIDE = (torch.float64, torch.complex128)
 _COPY_TO, _COPY_INTO = _aten._to_copy.default, _aten.copy_.default
+_TO_DEVICE_AND_TYPE = _aten.to.device
+"""`.to(device, dtype)`, which inference mode leaves whole, with the device among its positional arguments."""
 _READS = {
     "_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive",
 }  # fmt: skip
@@ -189,6 +191,9 @@ class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if func is _TO_DEVICE_AND_TYPE:
+            with self:
+                return func.decompose(*args, **kwargs)
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         there = [t for t in tensors if isinstance(t, PretendTensor)]
         asked = kwargs.get("device")
