@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from heatcheck.stats.confidence_sequences import asymptotic, betting
-from heatcheck.stats.table import Array
+from heatcheck.stats.table import Array, has_score
 
 FIRST, RATIO, CHUNK = 16, 1.25, 8
 _GOAL = re.compile(r"best|order|top\s*=\s*(\d+)")
@@ -41,6 +42,28 @@ def looks(samples: int) -> list[int]:
         found.append(n)
         n = max(n + CHUNK, CHUNK * math.ceil(RATIO * n / CHUNK))
     return [*found, samples]
+
+
+def score_matrix(
+    scores: pl.DataFrame, model: str, metric: str, methods: Sequence[str], samples: Sequence[str]
+) -> Array:
+    """Scores of methods × samples, in the given orders; NaN where there is none.
+
+    Args:
+        scores: the long table of scores.
+        model: whose.
+        metric: under which metric.
+        methods: names, one per row.
+        samples: names, one per column.
+    """
+    found = np.full((len(methods), len(samples)), np.nan)
+    rows, columns = ({name: i for i, name in enumerate(names)} for names in (methods, samples))
+    names = pl.col("model", "metric", "method", "sample").cast(pl.String)
+    table = scores.with_columns(names).filter((pl.col("model") == model) & (pl.col("metric") == metric) & has_score())
+    for method, sample, score in table.select("method", "sample", "score").iter_rows():
+        if method in rows and sample in columns:
+            found[rows[method], columns[sample]] = score
+    return found
 
 
 @dataclass(frozen=True)
