@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -40,6 +40,9 @@ from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Setup
 from heatcheck.run.work import Sources
 from heatcheck.training.defaults import load_model
+
+if TYPE_CHECKING:
+    from heatcheck.api.race import RaceResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +138,14 @@ class Benchmark:
             HeatcheckError: no sample can be read.
             NothingScoredError: every cell has failed.
         """
-        setup = self.with_random(samples).setup(samples)
+        return self.with_random(samples).compute(out, samples=samples, runtime=Runtime.of(runtime, **options))
+
+    def compute(self, out: str | Path | None = None, *, samples: int | None = None, runtime: Runtime) -> Result:
+        """Run exactly what is listed, without a control beside it; see `run`."""
+        setup = self.setup(samples)
         folder = out or Path("runs", folder_name(setup.models, setup.data.name))
         try:
-            result = Result(execute(setup, folder, Runtime.of(runtime, **options)))
+            result = Result(execute(setup, folder, runtime))
         except KeyboardInterrupt as stopped:
             stopped.add_note(f"finished work is saved in {folder}; run again to continue")
             raise
@@ -147,6 +154,21 @@ class Benchmark:
                 del self._loaded[key]  # another run loads it again
         demand_scores(result)
         return result
+
+    def race(
+        self, out: str | Path | None = None, *, goal: str = "best", margin: float | None = None, **options: Any
+    ) -> "RaceResult":
+        """Find the best methods, or their order, with as few passes as the samples allow; see `heatcheck.race`.
+
+        Args:
+            out: the run's folder; a race there goes on.
+            goal: `best`, `top=K` or `order`.
+            margin: differences of scores that do not matter.
+            **options: samples, runtime, and its parts by name, as for `run`.
+        """
+        from heatcheck.api.race import run_race
+
+        return run_race(self, out, goal=goal, margin=margin, **options)
 
     def plan(
         self,
@@ -191,7 +213,7 @@ class Benchmark:
             load_plugin(path)
         samples = self.samples if samples is None else samples
         if self.models is None or self.data is None:
-            return self._complete(samples).setup(samples)
+            return self.complete(samples).setup(samples)
         profile = self.settings(samples)
         methods = label_components("method", profile.methods if self.methods is None else self.methods, profile)
         metrics = with_parts(profile.metrics if self.metrics is None else self.metrics, profile)
@@ -254,6 +276,10 @@ class Benchmark:
                 only_here=kept,
             ),
         )
+
+    def complete(self, samples: int | None = None) -> "Benchmark":
+        """The same, with the embedded model or data where they are not named."""
+        return self._complete(samples) if self.models is None or self.data is None else self
 
     def _complete(self, samples: int | None) -> "Benchmark":
         """The same with the embedded model that reads the data, or with embedded data that the first model reads."""

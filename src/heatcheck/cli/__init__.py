@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, roar, run, train
+from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, race, roar, run, train
 from heatcheck.cli.console import complain
 from heatcheck.cli.folder import DAMAGED
 from heatcheck.core.files import cannot, is_of_disk
@@ -86,6 +86,7 @@ def root(
 
 app.command("run")(run.run)
 app.command("plan")(run.plan)
+app.command("race")(race.race)
 app.command("multiverse")(multiverse.multiverse)
 app.command("train")(train.train)
 app.command("roar")(roar.roar)

@@ -12,7 +12,9 @@ from heatcheck.stats.table import Array
 
 _BLOCK = 1 << 21  # indices held at once
 _ROUNDING = 1e-12  # numbers whose relative difference is smaller are equal
-_TAIL, _TAIL_SAMPLES = 0.35, 20  # chosen by simulation, see design/statistics.md
+TAIL = 0.35
+"""The largest skewness beside √n at which no few samples dominate; by simulation, see design/statistics.md."""
+_TAIL_SAMPLES = 20
 
 SMALLEST_VARIANCE = 0.1
 """The share of the sample's variance that every resample has at least."""
@@ -180,7 +182,7 @@ def heavy_tailed(values: Array) -> bool:
     if len(x) < _TAIL_SAMPLES or is_constant(x):
         return False
     skewness, _ = moments(x - x.mean())
-    return bool(abs(skewness) > _TAIL * np.sqrt(len(x)))
+    return bool(abs(skewness) > TAIL * np.sqrt(len(x)))
 
 
 def mean_band(values: Array, *, seed: int = 0, resamples: int = 1000, level: float = 0.95) -> Array | None:
