@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heatcheck.api.fills import compare_fills
     from heatcheck.api.merge import merge
     from heatcheck.api.multiverse import Multiverse, multiverse
+    from heatcheck.api.rank import Ranked, rank
     from heatcheck.api.result import Result
     from heatcheck.api.roar import roar
     from heatcheck.api.study import Study
@@ -54,6 +55,7 @@ _WHERE = {
     "Multiverse": "api.multiverse",
     "NotApplicable": "core.types",
     "Preprocess": "models.preprocess",
+    "Ranked": "api.rank",
     "Result": "api.result",
     "Runtime": "run.runtime",
     "Scores": "core.types",
@@ -70,6 +72,7 @@ _WHERE = {
     "metric": "metrics.base",
     "multiverse": "api.multiverse",
     "plan_training": "api.train",
+    "rank": "api.rank",
     "roar": "api.roar",
     "score": "api.explain",
     "train": "api.train",
@@ -90,6 +93,7 @@ __all__ = [
     "Multiverse",
     "NotApplicable",
     "Preprocess",
+    "Ranked",
     "Result",
     "Runtime",
     "Scores",
@@ -107,6 +111,7 @@ __all__ = [
     "metric",
     "multiverse",
     "plan_training",
+    "rank",
     "roar",
     "score",
     "train",

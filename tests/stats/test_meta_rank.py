@@ -139,6 +139,15 @@ def test_pairs_are_drawn_whole():
     assert lengths[1] > 0.9 * lengths[0]
 
 
+def test_checkpoints_of_one_training_are_drawn_together():
+    scores = {"a": [1, 2], "b": [2, 3]}
+    table = pl.concat([build(scores, model=m, metric="morf") for m in ("r@1", "r@2", "r@3", "other")])
+    found = case_table(table, FACTS, PROTOCOLS, trainings={f"r@{i}": "r" for i in (1, 2, 3)})
+    assert found.pairs == (("other", "pics"), ("r", "pics"))
+    assert found.pair_of.tolist() == [0, 1, 1, 1]
+    assert meta_rank(found).kappa[0].low is None
+
+
 def test_cases_on_one_data_set_share_their_resamples():
     scores = {"a": np.arange(9.0), "b": np.arange(9.0)[::-1].copy()}
     both = [build(scores, model=m, data=d, metric="morf") for m, d in (("m", "d"), ("n", "d"), ("m", "e"))]

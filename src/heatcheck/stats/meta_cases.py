@@ -36,12 +36,21 @@ class CaseProtocol:
 
 @dataclass(frozen=True)
 class MetaCase:
-    """One model on one data set under one protocol; `n` samples."""
+    """One model on one data set under one protocol.
+
+    Args:
+        model: its name.
+        data: the data set's name.
+        protocol: how it is measured.
+        n: samples.
+        training: the training whose checkpoint the model is; empty for others.
+    """
 
     model: str
     data: str
     protocol: CaseProtocol
     n: int
+    training: str = ""
 
     @property
     def name(self) -> str:
@@ -52,6 +61,11 @@ class MetaCase:
     def pair(self) -> tuple[str, str]:
         """The model and the data set."""
         return self.model, self.data
+
+    @property
+    def drawn_with(self) -> tuple[str, str]:
+        """What is resampled as one: the model, or the training that it is a checkpoint of, and the data set."""
+        return self.training or self.model, self.data
 
     def record(self) -> dict[str, object]:
         """As columns."""
@@ -92,13 +106,13 @@ class CaseTable:
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The models and data sets, each once."""
-        return tuple(dict.fromkeys(case.pair for case in self.cases))
+        """The models and data sets, each once; checkpoints of one training are one model."""
+        return tuple(dict.fromkeys(case.drawn_with for case in self.cases))
 
     @cached_property
     def pair_of(self) -> Array:
         """[cases]: the number of each case's model and data set."""
-        return np.array([self.pairs.index(case.pair) for case in self.cases], dtype=np.int64)
+        return np.array([self.pairs.index(case.drawn_with) for case in self.cases], dtype=np.int64)
 
     def take(self, chosen: Sequence[int]) -> "CaseTable":
         """Some of the cases, with the methods that they rank."""
@@ -136,7 +150,12 @@ def _ranked(means: Array, scores: Array) -> Array:
 
 
 def case_table(
-    scores: pl.DataFrame, facts: Facts, protocols: Mapping[str, CaseProtocol], *, coverage_floor: float = 0.5
+    scores: pl.DataFrame,
+    facts: Facts,
+    protocols: Mapping[str, CaseProtocol],
+    *,
+    trainings: Mapping[str, str] | None = None,
+    coverage_floor: float = 0.5,
 ) -> CaseTable:
     """The cases of a table of scores. Controls are not ranked.
 
@@ -144,6 +163,7 @@ def case_table(
         scores: the long table of scores; metrics that are not in `protocols` are left out.
         facts: directions, controls, circular pairs.
         protocols: by the metric's name in the table.
+        trainings: the training of each model that is a checkpoint of one.
         coverage_floor: a method scored on a smaller share of the samples is not ranked.
 
     Raises:
@@ -152,7 +172,9 @@ def case_table(
     found: list[tuple[MetaCase, MetricGroup, dict[str, str | None]]] = []
     left_out: list[tuple[MetaCase, str]] = []
     for group in groups(scores.filter(pl.col("metric").cast(pl.String).is_in(list(protocols))), facts):
-        case = MetaCase(group.model, group.data, protocols[group.metric], group.n)
+        case = MetaCase(
+            group.model, group.data, protocols[group.metric], group.n, (trainings or {}).get(group.model, "")
+        )
         reasons = dict(zip(group.methods, group.reasons(facts, coverage_floor), strict=True))
         ranked = [m for m, reason in reasons.items() if reason is None]
         if len(ranked) < 2:

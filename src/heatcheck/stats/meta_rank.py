@@ -119,7 +119,7 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
     """Rank methods over cases.
 
     Intervals over models and data sets resample pairs of the two, each with all its protocols, as the protocols of
-    one pair are not independent. Percentiles of few pairs are too narrow; they are stretched as Student's t is, and hold
+    one pair are not independent; nor are the checkpoints of one training, which count as one model. Percentiles of few pairs are too narrow; they are stretched as Student's t is, and hold
     what one more pair would make of κ in which the method beats all others, or loses to all. Intervals over samples
     keep the cases and resample each one's samples. Coverage in simulations: design/ranking.md.
 
@@ -150,13 +150,14 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
     drawn, drawn_strength = (None, None) if over_pairs is None else over_pairs
     stretch = _stretch(len(table.pairs), level)
     one_more = _one_more_pair(wins, cases, len(table.cases) / len(table.pairs))
+    more = kappa(*one_more, cases)
     samples = _over_samples(table, order.tolist(), cases, seed, resamples)
     points, share = borda(wins, cases)
     return MetaBoard(
         methods=tuple(table.methods[i] for i in order),
         wins=wins,
         cases=cases,
-        kappa=_intervals(value, drawn, level, stretch, _own(kappa(*one_more, cases))),
+        kappa=_intervals(value, drawn, level, stretch, _own(more)),
         kappa_samples=_intervals(value, samples, level),
         strength=_intervals(strength, drawn_strength, level, stretch, _own(bradley_terry(*one_more, cases))),
         mean_rank=np.nanmean(ranks, axis=0),
@@ -167,7 +168,7 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
         last=_places(ranks, np.nanmax(ranks, axis=1)),
         ranked=(~np.isnan(ranks)).sum(axis=0),
         of=len(ranks),
-        tied=_tied(value, drawn, level, stretch),
+        tied=_tied(value, drawn, level, stretch, more),
         pairs=len(table.pairs),
     )
 
@@ -240,9 +241,13 @@ def _intervals(
     return tuple(Coefficient(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True))
 
 
-def _tied(values: Array, drawn: Array | None, level: float, stretch: float) -> tuple[bool, ...]:
-    """Whether the interval of the difference from the first method holds 0."""
+def _tied(values: Array, drawn: Array | None, level: float, stretch: float, more: Array) -> tuple[bool, ...]:
+    """Whether the interval of the difference from the first method holds 0.
+
+    It also holds what one more pair would make of the difference in which the first loses to all, or the other beats all.
+    """
     if drawn is None:
         return (False,) * len(values)
-    differences = _intervals(values[0] - values, drawn[:, :1] - drawn, level, stretch)
+    others = [more[1, 0, 0] - more[1, 0], more[0, :, 0] - np.diagonal(more[0])]
+    differences = _intervals(values[0] - values, drawn[:, :1] - drawn, level, stretch, others)
     return (False, *(d.low is not None and d.low <= 0 for d in differences[1:]))
