@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from heatcheck.api.merge import merge
     from heatcheck.api.multiverse import Multiverse, multiverse
     from heatcheck.api.race import RaceResult, race
+    from heatcheck.api.rank import Ranked, rank
     from heatcheck.api.result import Result
     from heatcheck.api.roar import roar
     from heatcheck.api.study import Study
@@ -56,6 +57,7 @@ _WHERE = {
     "NotApplicable": "core.types",
     "Preprocess": "models.preprocess",
     "RaceResult": "api.race",
+    "Ranked": "api.rank",
     "Result": "api.result",
     "Runtime": "run.runtime",
     "Scores": "core.types",
@@ -73,6 +75,7 @@ _WHERE = {
     "multiverse": "api.multiverse",
     "plan_training": "api.train",
     "race": "api.race",
+    "rank": "api.rank",
     "roar": "api.roar",
     "score": "api.explain",
     "train": "api.train",
@@ -94,6 +97,7 @@ __all__ = [
     "NotApplicable",
     "Preprocess",
     "RaceResult",
+    "Ranked",
     "Result",
     "Runtime",
     "Scores",
@@ -112,6 +116,7 @@ __all__ = [
     "multiverse",
     "plan_training",
     "race",
+    "rank",
     "roar",
     "score",
     "train",

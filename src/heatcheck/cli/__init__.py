@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, race, roar, run, train
+from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, race, rank, roar, run, train
 from heatcheck.cli.console import complain
 from heatcheck.cli.folder import DAMAGED
 from heatcheck.core.files import cannot, is_of_disk
@@ -98,6 +98,7 @@ app.command("report")(folder.report)
 app.command("doctor")(folder.doctor)
 app.command("export")(folder.export)
 app.command("merge")(folder.merge)
+app.command("rank")(rank.rank)
 app.command("compact")(folder.compact)
 
 

@@ -9,11 +9,10 @@ import typer
 
 from heatcheck.cli.console import Json, Quiet, complain, emit, note, table
 from heatcheck.cli.options import Output, Plugins, Preprocess
-from heatcheck.core.files import written_atomically
+from heatcheck.core.files import FORMULA, written_atomically
 from heatcheck.core.spec import SpecError
 
 FAILED, DAMAGED = 3, 4
-_FORMULA = r"^[=+\-@\t\r]"
 _ROWS = 1 << 17  # of a table, written at a time
 
 Only = Annotated[
@@ -280,7 +279,7 @@ def _write_csv(frame: Any, file: BinaryIO) -> None:
     import polars as pl
 
     text = pl.col(pl.String)
-    neutral = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
+    neutral = pl.when(text.str.contains(FORMULA)).then("'" + text).otherwise(text).name.keep()
     file.write(_plain(frame.clear()).write_csv().encode())
     for part in frame.iter_slices(
         _ROWS

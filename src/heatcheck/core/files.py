@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 TEMPORARY = ".tmp-"
+FORMULA = r"^[=+\-@\t\r]"
+"""How a text begins that a spreadsheet would take for a formula; CSV files have `'` before it."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
 """How Python writes bytes of a file name that are no UTF-8."""

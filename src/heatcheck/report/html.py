@@ -57,6 +57,14 @@ def text_sheet_page(rows: Sequence[Sequence[TextReading]]) -> str:
     return _environment().get_template("text_sheet.html.j2").render(rows=rows, css=css, csp=_policy(css))
 
 
+def ranking_page(view: Any) -> str:
+    """The page of a ranking over cases; its drawings escape their words themselves."""
+    css, js = _own_file("style.css"), _own_file("script.js")
+    figures = {name: Markup(drawn.svg()) for name, drawn in view.figures.items()}  # noqa: S704
+    page = _environment().get_template("ranking.html.j2")
+    return page.render(view=view, figures=figures, data={"cases": []}, css=css, js=js, csp=_policy(css, js))
+
+
 def _own_file(name: str) -> Markup:
     """One of our own files, which are trusted; everything else is escaped."""
     return Markup((_FILES / name).read_text(encoding="utf-8"))  # noqa: S704

@@ -1,7 +1,9 @@
 """Means, intervals, ranks and tests of stored scores, without models, torch or files."""
 
 from heatcheck.stats.agreement import agreement, concordance, kendall_tau, kendall_w, spearman
+from heatcheck.stats.case_factors import FactorRankings, by_factor
 from heatcheck.stats.checkpoints import AlongTraining, Checkpoint, Coefficient, Trajectory, along_training, trajectories
+from heatcheck.stats.consistency import MetaAgreement, agreement_tables, meta_agreement
 from heatcheck.stats.facts import Facts, outside_mean_rank
 from heatcheck.stats.intervals import (
     bootstrap_indices,
@@ -13,6 +15,8 @@ from heatcheck.stats.intervals import (
     studentised,
 )
 from heatcheck.stats.leaderboard import leaderboard, left_out, overall
+from heatcheck.stats.meta_cases import CaseProtocol, CaseTable, MetaCase, accuracy_areas, case_table
+from heatcheck.stats.meta_rank import MetaBoard, meta_rank
 from heatcheck.stats.model_by_method import M4_PARTS, averaged_z, model_by_method, raw_sum
 from heatcheck.stats.multiverse import (
     Rankings,
@@ -25,6 +29,7 @@ from heatcheck.stats.multiverse import (
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
 from heatcheck.stats.ranks import rank_of, rank_sets
+from heatcheck.stats.removal_orders import accuracy_by_share, falls_faster_under_lerf
 from heatcheck.stats.retraining import accuracy_curves
 from heatcheck.stats.separation import auroc, eta_squared, separation
 from heatcheck.stats.summary import (
@@ -39,23 +44,35 @@ from heatcheck.stats.table import has_score, rows_by
 __all__ = [
     "M4_PARTS",
     "AlongTraining",
+    "CaseProtocol",
+    "CaseTable",
     "Checkpoint",
     "Coefficient",
+    "FactorRankings",
     "Facts",
+    "MetaAgreement",
+    "MetaBoard",
+    "MetaCase",
     "Rankings",
     "Trajectory",
     "Universe",
     "above_zero",
+    "accuracy_areas",
+    "accuracy_by_share",
     "accuracy_curves",
     "agreement",
+    "agreement_tables",
     "along_training",
     "auroc",
     "averaged_z",
     "best_and_tied",
     "bootstrap_indices",
+    "by_factor",
+    "case_table",
     "concordance",
     "differences",
     "eta_squared",
+    "falls_faster_under_lerf",
     "has_score",
     "heavy_tailed",
     "holm",
@@ -66,6 +83,8 @@ __all__ = [
     "mean_band",
     "mean_interval",
     "mean_intervals",
+    "meta_agreement",
+    "meta_rank",
     "missing_scores",
     "model_by_method",
     "never_better_than_random",

@@ -1,0 +1,280 @@
+"""A ranking over cases as page, tables and figures show it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from heatcheck import stats
+from heatcheck.report.along import TrajectoryView, trajectory_views
+from heatcheck.report.cases import COLOURS
+from heatcheck.report.charts import Axis
+from heatcheck.report.drawing import Drawing
+from heatcheck.report.multiverse import Phrase
+from heatcheck.report.ranking_figures import (
+    agreement_figure,
+    cases_figure,
+    ends_of,
+    factor_figure,
+    kappa_axis,
+    kappa_figure,
+    told,
+    wins_figure,
+)
+from heatcheck.report.ranking_tables import counted, ranking_tables
+from heatcheck.report.tables import MarkedTable
+from heatcheck.report.views import MethodView
+from heatcheck.report.wording import number
+from heatcheck.stats import Facts
+
+_FIGURE_CASES = 60  # more cases are in the table alone
+_NAMED = 6  # contrary cases that are named in the verdict's list
+STRENGTH = (
+    (0.9, "the cases agree almost completely"),
+    (0.7, "the cases mostly agree"),
+    (0.5, "the cases agree in part"),
+    (0.0, "the cases hardly agree"),
+)
+"""The verdict for a Kendall's W of at least this value."""
+
+
+@dataclass(frozen=True)
+class KappaRow:
+    """A method on the board; positions are in per cent, None where there is no interval.
+
+    Args:
+        place: by κ.
+        method: its name.
+        kappa: as text.
+        ends: its interval over models and data sets, as text.
+        at: position of κ.
+        reach: positions of that interval.
+        inner: positions of the interval over samples.
+        strength: by Bradley and Terry's model, as text.
+        mean_rank: as text.
+        won: the share of comparisons won, as text.
+        tied: whether it may be as good as the best.
+        cases: that rank it, where not all do.
+    """
+
+    place: int
+    method: str
+    kappa: str
+    ends: str
+    at: float
+    reach: tuple[float, float] | None
+    inner: tuple[float, float] | None
+    strength: str
+    mean_rank: str
+    won: str
+    tied: bool
+    cases: str
+
+
+@dataclass(frozen=True)
+class RankingView:
+    """Everything that page, tables and figures show.
+
+    Args:
+        title: of the page.
+        runs: names of the runs.
+        verdict: in pieces of a sentence.
+        chips: numbers in a few words, each with what it is.
+        contrary: cases that contradict the rest, with τ and a verdict.
+        faster: methods that fall faster under LeRF than under MoRF, with the models and data where they do.
+        factor: the factor by which cases are divided; empty for none.
+        factor_told: what the factor does, in a sentence.
+        complete: whether every case ranks every method.
+        axis: of κ.
+        rows: the board, best κ first.
+        figures: by name.
+        tables: all of them.
+        along: rankings along trainings.
+        missing: (methods, cases, reason) of what is not ranked.
+        left_out: (case, reason).
+        notes: what was renamed or left out when runs were joined.
+        kemeny: about Kemeny's ranking, in a sentence.
+        pairs: of model and data set.
+    """
+
+    title: str
+    runs: tuple[str, ...]
+    verdict: tuple[Phrase, ...]
+    chips: tuple[tuple[str, str, str], ...]
+    contrary: tuple[tuple[str, str, str], ...]
+    faster: tuple[tuple[str, str], ...]
+    factor: str
+    factor_told: str
+    complete: bool
+    axis: Axis
+    rows: tuple[KappaRow, ...]
+    figures: Mapping[str, Drawing]
+    tables: tuple[MarkedTable, ...]
+    along: tuple[TrajectoryView, ...]
+    missing: tuple[tuple[str, str, str], ...]
+    left_out: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    kemeny: str
+    pairs: int
+
+    def table(self, name: str) -> MarkedTable:
+        """A table by its name."""
+        return next(table for table in self.tables if table.name == name)
+
+
+def ranking_view(
+    *,
+    names: Sequence[str],
+    facts: Facts,
+    table: stats.CaseTable,
+    board: stats.MetaBoard,
+    agreement: stats.MetaAgreement,
+    factor: stats.FactorRankings | None,
+    along: Sequence[stats.AlongTraining],
+    orders: pl.DataFrame,
+    notes: Sequence[str],
+) -> RankingView:
+    """Everything that page, tables and figures show."""
+    methods = board.methods
+    figures = {"kappa": kappa_figure(board), "wins": wins_figure(board)}
+    if len(table.cases) <= _FIGURE_CASES:
+        figures["cases"] = cases_figure(table, methods)
+        if len(table.cases) > 1:
+            figures["agreement"] = agreement_figure(table, agreement.matrix)
+    if factor is not None and len(factor.levels) > 1:
+        figures["factor"] = factor_figure(factor)
+    return RankingView(
+        title=f"{len(methods)} methods over {counted(len(table.cases), 'case')}",
+        runs=tuple(names),
+        verdict=tuple(_verdict(board, agreement, table)),
+        chips=tuple(_chips(agreement)),
+        contrary=tuple((c.case.name, told(c.tau), c.verdict) for c in agreement.contrary),
+        faster=tuple(_faster(orders)),
+        factor="" if factor is None else factor.factor,
+        factor_told="" if factor is None else _factor_told(factor),
+        complete=table.complete,
+        axis=kappa_axis(board),
+        rows=tuple(_rows(board)),
+        figures=figures,
+        tables=tuple(ranking_tables(facts, table, board, agreement, factor, along, orders)),
+        along=_along(along, methods),
+        missing=tuple(_grouped(table)),
+        left_out=tuple((case.name, reason) for case, reason in table.left_out),
+        notes=tuple(notes),
+        kemeny=_kemeny(board),
+        pairs=len(table.pairs),
+    )
+
+
+def _verdict(board: stats.MetaBoard, agreement: stats.MetaAgreement, table: stats.CaseTable) -> Iterator[Phrase]:
+    best, tied = board.methods[0], [m for m, t in zip(board.methods, board.tied, strict=True) if t]
+    share = float(board.borda_share[0])
+    yield Phrase(best, name=True)
+    yield Phrase(f" leads with κ {told(board.kappa[0])}: it wins {share:.0%} of its comparisons")
+    if board.kappa[0].low is None:
+        pairs = counted(board.pairs, "pair")
+        yield Phrase(
+            f". {pairs} of model and data set {'is' if board.pairs == 1 else 'are'} too few to say how sure that is"
+        )
+    elif tied:
+        yield Phrase("; over other models and data, nothing here tells it apart from ")
+        for i, method in enumerate(tied):
+            yield Phrase("" if i == 0 else " or " if i == len(tied) - 1 else ", ")
+            yield Phrase(method, name=True)
+    else:
+        yield Phrase(", and every other method is behind it by more than chance")
+    yield Phrase(". ")
+    w = agreement.w
+    if w.value is not None and len(table.cases) > 1:
+        words = next(words for least, words in STRENGTH if w.value >= least)
+        yield Phrase(f"{words[0].upper()}{words[1:]}: Kendall's W is {told(w)}. ")
+    if agreement.contrary:
+        many = len(agreement.contrary)
+        yield Phrase(f"{counted(many, 'case')} {'contradicts' if many == 1 else 'contradict'} the mean of the others.")
+
+
+def _rows(board: stats.MetaBoard) -> Iterator[KappaRow]:
+    axis = kappa_axis(board)
+
+    def places(c: stats.Coefficient) -> tuple[float, float] | None:
+        return None if c.low is None or c.high is None else (axis.at(c.low), axis.at(c.high))
+
+    for i, method in enumerate(board.methods):
+        c = board.kappa[i]
+        ranked = int(board.ranked[i])
+        yield KappaRow(
+            place=i + 1,
+            method=method,
+            kappa=number(c.value, 2),
+            ends=ends_of(c if c.low is not None else board.kappa_samples[i]),
+            at=axis.at(float(c.value or 0.0)),
+            reach=places(c),
+            inner=places(board.kappa_samples[i]),
+            strength=number(board.strength[i].value, 2),
+            mean_rank=number(float(board.mean_rank[i]), 2),
+            won=f"{board.borda_share[i]:.0%}",
+            tied=board.tied[i],
+            cases="" if ranked == board.of else f"{ranked} of {board.of} cases",
+        )
+
+
+def _chips(agreement: stats.MetaAgreement) -> Iterator[tuple[str, str, str]]:
+    for name, c in (
+        ("Kendall's W", agreement.w),
+        ("mean τ", agreement.tau),
+        ("mean ρ", agreement.rho),
+        ("same best", agreement.top),
+        ("same worst", agreement.bottom),
+        ("MoRF–LeRF τ", agreement.order_tau),
+    ):
+        if c.value is not None:
+            yield name, number(c.value, 2), "" if c.low is None else ends_of(c)
+
+
+def _faster(orders: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    found = orders.filter(pl.col("verdict") == "faster under LeRF")
+    for (method,), part in found.group_by("method", maintain_order=True):
+        pairs = part.select("model", "data").unique(maintain_order=True).rows()
+        yield str(method), ", ".join(f"{model} · {data}" for model, data in pairs)
+
+
+def _factor_told(factor: stats.FactorRankings) -> str:
+    if len(factor.levels) < 2:
+        return f"All cases have one {factor.factor}, {factor.levels[0].level}."
+    told = f"Kendall's τ between the rankings of two levels is {number(factor.tau, 2)} on average"
+    if factor.within is None:
+        return f"{told}."
+    return (
+        f"{told}; between two cases of one level {number(factor.within, 2)}, of different levels "
+        f"{number(factor.between, 2)}. The nearer these two are, the less the {factor.factor} matters."
+    )
+
+
+def _kemeny(board: stats.MetaBoard) -> str:
+    found = board.consensus
+    total = int(board.cases.sum() / 2)
+    told = f"Kemeny's ranking contradicts {found.contradicted:g} of {total} comparisons"
+    if not found.exact:
+        return f"{told}; with this many methods it comes from a search, and a better one may exist."
+    return f"{told}, and no ranking contradicts fewer" + (
+        f"; {found.optima} do equally well." if found.optima != 1 else "."
+    )
+
+
+def _grouped(table: stats.CaseTable) -> Iterator[tuple[str, str, str]]:
+    """Methods that are not ranked, with the cases and the reason; those with equal ones together."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for case, method, reason in table.missing:
+        where.setdefault((method, reason), []).append(case.name)
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (method, reason), cases in where.items():
+        together.setdefault((reason, tuple(cases)), []).append(method)
+    for (reason, cases), methods in together.items():
+        shown = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
+        yield ", ".join(methods), shown, reason
+
+
+def _along(along: Sequence[stats.AlongTraining], methods: Sequence[str]) -> tuple[TrajectoryView, ...]:
+    names = list(dict.fromkeys([*methods, *(m for case in along for m in case.methods)]))
+    views = [MethodView(i, name, False, i % COLOURS, i // COLOURS % 3) for i, name in enumerate(names)]
+    return trajectory_views(along, {(case.checkpoints[-1].model, case.data): views for case in along})

@@ -1,0 +1,220 @@
+"""Figures of a ranking over cases: κ with its intervals, who beats whom, cases and methods, agreement, ranks by factor."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from heatcheck import stats
+from heatcheck.report.charts import Axis, linear
+from heatcheck.report.drawing import INK, LETTER, LINE, PAPER, SOFT, Drawing
+from heatcheck.report.heat_map import SHADES
+from heatcheck.report.wording import number
+from heatcheck.report.wording import rank as as_rank
+from heatcheck.stats.table import Array
+
+ACCENT, PALE = "#0b6b6b", "#9cc9c5"
+COLOURS = ("#0b7a75", "#c8501b", "#5a4fb0", "#b3346c", "#2c6fb5", "#8a6a00", "#4d7a1f", "#7d4a2b")
+FALLING = ("#f6f4ef", "#fbe3d6", "#f6c6ad", "#eda27c", "#e07a4c")
+"""From no agreement to reversed rankings."""
+_ROW, _CELL, _SIZE = 26, 58, 11.5
+_LONGEST = 44  # letters of a name
+
+
+def cut(name: str, letters: int = _LONGEST) -> str:
+    """A name of at most so many letters."""
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
+
+
+def _room(names: Sequence[str], size: float = _SIZE) -> float:
+    return max((len(cut(name)) for name in names), default=0) * size * LETTER + 14
+
+
+def kappa_axis(board: stats.MetaBoard) -> Axis:
+    """An axis around κ of all methods, their intervals and 0."""
+    ends = [v for c in (*board.kappa, *board.kappa_samples) for v in (c.low, c.value, c.high) if v is not None]
+    return linear([*ends, 0.0], ticks=6)
+
+
+def kappa_figure(board: stats.MetaBoard) -> Drawing:
+    """κ of every method with both intervals."""
+    axis = kappa_axis(board)
+    left, width, count = _room(board.methods), 620.0, len(board.methods)
+    top, bottom = 34.0, 34.0 + count * _ROW
+    drawn = Drawing("kappa", f"κ of {count} methods with intervals", left + width + 90, bottom + 46)
+
+    def x(value: float) -> float:
+        return left + axis.at(value) / 100 * width
+
+    for at, label in axis.ticks:
+        place = left + at / 100 * width
+        drawn.line(place, top, place, bottom, LINE, "grid")
+        drawn.text(place, bottom + 16, label, SOFT, "soft", anchor="middle")
+    drawn.line(x(0), top, x(0), bottom, SOFT, "axis")
+    drawn.text(left, 16, "κ, higher is better", INK, "title", size=13, bold=True)
+    legend = "wide: other models and data; thick: other samples" if board.kappa[0].low is not None else "other samples"
+    drawn.text(left + width, 16, legend, SOFT, "soft", anchor="end")
+    for i, method in enumerate(board.methods):
+        y = top + (i + 0.5) * _ROW
+        wide, inner = board.kappa[i], board.kappa_samples[i]
+        drawn.text(left - 10, y + 4, cut(method), INK, "name", anchor="end", bold=i == 0)
+        if wide.low is not None and wide.high is not None:
+            drawn.line(x(wide.low), y, x(wide.high), y, PALE, "reach", 2)
+        if inner.low is not None and inner.high is not None:
+            drawn.line(x(inner.low), y, x(inner.high), y, ACCENT, "inner", 5)
+        value = float(wide.value or 0.0)
+        drawn.dot(x(value), y, 5.5, ACCENT, "spot", about=f"{method}: κ {told(wide)}; samples: {ends_of(inner)}")
+        mark = " †" if board.tied[i] else ""
+        drawn.text(left + width + 12, y + 4, number(value, 2) + mark, INK, "title", bold=i == 0)
+    under = "† the interval of the difference from the best holds 0" if any(board.tied) else ""
+    drawn.text(left, bottom + 36, under, SOFT, "soft")
+    return drawn
+
+
+def told(c: stats.Coefficient, places: int = 2) -> str:
+    """A number with its interval."""
+    ends = ends_of(c, places)
+    return number(c.value, places) + (f" ({ends})" if c.low is not None else "")
+
+
+def ends_of(c: stats.Coefficient, places: int = 2) -> str:
+    """The ends of an interval; a dash where there is none."""
+    return "–" if c.low is None else f"{number(c.low, places)} to {number(c.high, places)}"
+
+
+def _matrix(
+    name: str,
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Mapping[tuple[int, int], tuple[str, int, str]],
+    *,
+    bold: frozenset[tuple[int, int]] = frozenset(),
+    shades: Mapping[int, str] | None = None,
+) -> Drawing:
+    """Cells of text, shade and explanation; names of rows at the left, of columns above, slanted."""
+    left, head = _room(rows), 20 + max((len(cut(c)) for c in columns), default=0) * _SIZE * LETTER * 0.76
+    slant = max((len(cut(c)) for c in columns), default=0) * _SIZE * LETTER * 0.68
+    drawn = Drawing(name, title, left + len(columns) * _CELL + slant, head + len(rows) * _ROW + 8)
+    for k, column in enumerate(columns):
+        drawn.text(left + (k + 0.5) * _CELL - 2, head - 8, cut(column), SOFT, "soft", turn=-48)
+    for i, row in enumerate(rows):
+        y = head + i * _ROW
+        drawn.text(left - 10, y + 17, cut(row), INK, "name", anchor="end")
+        for k in range(len(columns)):
+            text, shade, about = cells.get((i, k), ("", -2, ""))
+            if shade == -2 and not text:
+                continue
+            x = left + k * _CELL
+            fill = (shades or {}).get(shade) or (SHADES[shade] if shade >= 0 else PAPER)
+            drawn.rect(
+                x + 1, y + 1, _CELL - 2, _ROW - 2, fill, f"q{shade}", stroke=LINE if shade == -1 else "", about=about
+            )
+            ink = PAPER if shade > 5 else SOFT if shade == -1 else INK
+            css = "soft" if shade == -1 else f"v{shade}"
+            drawn.text(x + _CELL / 2, y + 17, text, ink, css, anchor="middle", bold=(i, k) in bold)
+    return drawn
+
+
+def wins_figure(board: stats.MetaBoard) -> Drawing:
+    """In how many cases each method beats each other one."""
+    cells: dict[tuple[int, int], tuple[str, int, str]] = {}
+    for i, a in enumerate(board.methods):
+        for k, b in enumerate(board.methods):
+            n = int(board.cases[i, k])
+            if i == k:
+                continue
+            if not n:
+                cells[i, k] = "–", -1, f"no case ranks both {a} and {b}"
+                continue
+            won = float(board.wins[i, k])
+            text = as_rank(won) if n == board.of else f"{as_rank(won)}/{n}"
+            cells[i, k] = text, round(8 * won / n), f"{a} beats {b} in {as_rank(won)} of {n} cases, ties half"
+    return _matrix("wins", "In how many cases the row beats the column", board.methods, board.methods, cells)
+
+
+def cases_figure(table: stats.CaseTable, methods: Sequence[str]) -> Drawing:
+    """The rank of every method in every case."""
+    order = [table.methods.index(m) for m in methods]
+    why = {(case, method): reason for case, method, reason in table.missing}
+    cells, bold = {}, set()
+    for i, case in enumerate(table.cases):
+        count = int((~np.isnan(table.ranks[i])).sum())
+        for k, m in enumerate(order):
+            rank, mean = float(table.ranks[i, m]), float(table.means[i, m])
+            if math.isnan(rank):
+                cells[i, k] = "–", -1, f"{methods[k]}, {case.name}: {why.get((case, methods[k]), 'not ranked')}"
+                continue
+            shade = round(8 * (count - rank) / max(count - 1, 1))
+            score = number(mean, 2 if case.protocol.unit else 3) + (
+                f" {case.protocol.unit}" if case.protocol.unit else ""
+            )
+            cells[i, k] = (
+                as_rank(rank),
+                shade,
+                f"{methods[k]}, {case.name}: rank {as_rank(rank)} of {count}, mean {score}",
+            )
+            if rank == np.nanmin(table.ranks[i]):
+                bold.add((i, k))
+    title = f"Ranks of {len(methods)} methods in {len(table.cases)} cases"
+    return _matrix("cases", title, [case.name for case in table.cases], list(methods), cells, bold=frozenset(bold))
+
+
+def agreement_figure(table: stats.CaseTable, taus: Array) -> Drawing:
+    """Kendall's τ of every pair of cases, numbered as in the rows."""
+    names = [f"{case.name}  {i + 1}" for i, case in enumerate(table.cases)]
+    cells = {}
+    shades = {-10 - i: colour for i, colour in enumerate(FALLING)}
+    for i, a in enumerate(table.cases):
+        for k, b in enumerate(table.cases):
+            if i == k:
+                continue
+            tau = float(taus[i, k])
+            if math.isnan(tau):
+                cells[i, k] = "–", -1, f"{a.name} and {b.name}: not defined"
+                continue
+            shade = round(8 * tau) if tau >= 0 else -10 - round(4 * -tau)
+            cells[i, k] = number(tau, 2), shade, f"{a.name} and {b.name}: τ {number(tau, 2)}"
+    numbers = [str(i + 1) for i in range(len(names))]
+    return _matrix("agreement", f"Kendall's τ between {len(names)} cases", names, numbers, cells, shades=shades)
+
+
+def factor_figure(found: stats.FactorRankings) -> Drawing:
+    """The rank of every method at every level of a factor, one line per method."""
+    levels, count = [cut(level.level, 30) for level in found.levels], len(found.methods)
+    left, names = 40.0, _room(found.methods)
+    step = max(90.0, min(220.0, 760 / max(len(levels) - 1, 1)))
+    width, top = step * max(len(levels) - 1, 1), 14.0
+    slanted = max(map(len, levels)) * _SIZE * LETTER > step - 10
+    foot = 24 + (max(map(len, levels)) * _SIZE * LETTER * 0.5 if slanted else 12)
+    bottom = top + count * _ROW
+    drawn = Drawing(
+        f"ranks_by_{found.factor}", f"Ranks by {found.factor}", left + width + names + 10, bottom + foot + 10
+    )
+
+    def y(rank: float) -> float:
+        return top + (rank - 0.5) * _ROW
+
+    def x(level: int) -> float:
+        return left + step * level
+
+    for r in range(1, count + 1):
+        drawn.line(left, y(r), left + width, y(r), LINE, "grid")
+        drawn.text(left - 14, y(r) + 4, str(r), SOFT, "soft", anchor="end")
+    for i, level in enumerate(levels):
+        anchor = "start" if slanted else "start" if i == 0 else "end" if i == len(levels) - 1 else "middle"
+        turn = 28.0 if slanted else 0.0
+        drawn.text(x(i), bottom + 16, level, INK, "title", anchor=anchor, turn=turn)
+    ends = []
+    for k, method in enumerate(found.methods):
+        colour, css = COLOURS[k % len(COLOURS)], f"s{k % len(COLOURS)}"
+        ranks = [float(level.ranks[k]) for level in found.levels]
+        known = [(i, r) for i, r in enumerate(ranks) if not math.isnan(r)]
+        drawn.path([(x(i), y(r)) for i, r in known], colour, f"{css} run")
+        for i, r in known:
+            about = f"{method}, {found.levels[i].level}: rank {as_rank(r)}, mean rank {number(found.levels[i].mean_ranks[k], 2)}"
+            drawn.dot(x(i), y(r), 4.5, colour, f"{css} point", about=about)
+        ends.append((known[-1][1] if known else count, k, method, colour, css))
+    for place, (_, _, method, colour, css) in enumerate(sorted(ends)):
+        drawn.text(left + width + 14, y(place + 1) + 4, cut(method), colour, f"{css} label")
+    return drawn

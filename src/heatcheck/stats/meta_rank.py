@@ -1,0 +1,253 @@
+"""Meta-Rank: one ranking from many cases, by how often each method beats each other one."""
+
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+import polars as pl
+
+from heatcheck.stats.bradley_terry import bradley_terry
+from heatcheck.stats.checkpoints import Coefficient
+from heatcheck.stats.kemeny import KemenyRanking, kemeny
+from heatcheck.stats.meta_cases import CaseTable
+from heatcheck.stats.student import t_quantile
+from heatcheck.stats.table import Array, nan_to_null
+from heatcheck.stats.win_matrix import apart, borda, kappa, outcomes, smoothed_share, win_matrix
+
+FEWEST_PAIRS = 3
+"""Pairs of model and data set from which on intervals over them are given."""
+META_BOARD = {
+    "method": pl.String,
+    "kappa": pl.Float64,
+    "kappa_low": pl.Float64,
+    "kappa_high": pl.Float64,
+    "samples_low": pl.Float64,
+    "samples_high": pl.Float64,
+    "bradley_terry": pl.Float64,
+    "bradley_terry_low": pl.Float64,
+    "bradley_terry_high": pl.Float64,
+    "mean_rank": pl.Float64,
+    "borda": pl.Float64,
+    "borda_share": pl.Float64,
+    "kemeny": pl.Int64,
+    "first": pl.Float64,
+    "last": pl.Float64,
+    "cases": pl.Int64,
+    "of": pl.Int64,
+    "tied": pl.Boolean,
+}
+
+
+@dataclass(frozen=True)
+class MetaBoard:
+    """The ranking of all methods over all cases.
+
+    Args:
+        methods: by name, best κ first.
+        wins: [methods, methods], cases in which the first beats the second, ties half.
+        cases: [methods, methods], cases that rank both.
+        kappa: in closed form, each with its interval over models and data sets.
+        kappa_samples: the same numbers with intervals over samples: the same cases, other samples.
+        strength: by the model of Bradley and Terry, likewise over models and data sets.
+        mean_rank: over the cases that rank a method.
+        borda: points, one for each method beaten in each case.
+        borda_share: of the points that were possible.
+        consensus: Kemeny's ranking; numbers are places in `methods`.
+        first: cases in which no method ranks better, shared places in parts.
+        last: likewise worse.
+        ranked: cases that rank the method.
+        of: all cases.
+        tied: whether the interval of κ's difference from the best method's holds 0; False for all where there are no intervals.
+        pairs: of model and data set.
+    """
+
+    methods: tuple[str, ...]
+    wins: Array = field(repr=False)
+    cases: Array = field(repr=False)
+    kappa: tuple[Coefficient, ...]
+    kappa_samples: tuple[Coefficient, ...]
+    strength: tuple[Coefficient, ...]
+    mean_rank: Array
+    borda: Array
+    borda_share: Array
+    consensus: KemenyRanking
+    first: Array
+    last: Array
+    ranked: Array
+    of: int
+    tied: tuple[bool, ...]
+    pairs: int
+
+    def table(self) -> pl.DataFrame:
+        """One row per method, best κ first."""
+        place = {method: i + 1 for i, method in enumerate(self.consensus.order)}
+        rows = [
+            {
+                "method": method,
+                **self.kappa[i].record("kappa"),
+                "samples_low": self.kappa_samples[i].low,
+                "samples_high": self.kappa_samples[i].high,
+                **self.strength[i].record("bradley_terry"),
+                "mean_rank": nan_to_null(self.mean_rank[i]),
+                "borda": float(self.borda[i]),
+                "borda_share": nan_to_null(self.borda_share[i]),
+                "kemeny": place[i],
+                "first": float(self.first[i]),
+                "last": float(self.last[i]),
+                "cases": int(self.ranked[i]),
+                "of": self.of,
+                "tied": self.tied[i],
+            }
+            for i, method in enumerate(self.methods)
+        ]
+        return pl.DataFrame(rows, schema=META_BOARD, orient="row")
+
+    def win_table(self) -> pl.DataFrame:
+        """One row per ordered pair of methods: `wins` of `cases`, ties half, and the smoothed share of wins."""
+        share = smoothed_share(self.wins, self.cases, self.cases)
+        schema = {"method": pl.String, "against": pl.String, "wins": pl.Float64, "cases": pl.Int64, "share": pl.Float64}
+        rows = [
+            (a, b, float(self.wins[i, k]), int(self.cases[i, k]), nan_to_null(share[i, k]))
+            for i, a in enumerate(self.methods)
+            for k, b in enumerate(self.methods)
+            if i != k
+        ]
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: float = 0.95) -> MetaBoard:
+    """Rank methods over cases.
+
+    Intervals over models and data sets resample pairs of the two, each with all its protocols, as the protocols of
+    one pair are not independent; nor are the checkpoints of one training, which count as one model. Percentiles of few pairs are too narrow; they are stretched as Student's t is, and hold
+    what one more pair would make of κ in which the method beats all others, or loses to all. Intervals over samples
+    keep the cases and resample each one's samples. Coverage in simulations: design/ranking.md.
+
+    Args:
+        table: what `case_table` gave.
+        seed: of the resamples.
+        resamples: how many.
+        level: of the intervals.
+
+    Raises:
+        ValueError: no case connects some of the methods with the others.
+
+    Paper: duan2024. Differs: any metric; with intervals, Bradley and Terry's model, Borda's and Kemeny's rankings.
+    """
+    wins, cases = win_matrix(table.ranks)
+    groups = apart(cases)
+    if len(groups) > 1:
+        told = " | ".join(", ".join(table.methods[i] for i in group) for group in groups)
+        raise ValueError(
+            f"no case ranks methods of two of these groups, so that they cannot be ranked together: {told}"
+        )
+    value = kappa(wins, cases)
+    order = np.lexsort((np.array(table.methods), -value))
+    ranks = table.ranks[:, order]
+    wins, cases, value = wins[np.ix_(order, order)], cases[np.ix_(order, order)], value[order]
+    strength = bradley_terry(wins, cases)
+    over_pairs = _over_pairs(table, ranks, seed, resamples)
+    drawn, drawn_strength = (None, None) if over_pairs is None else over_pairs
+    stretch = _stretch(len(table.pairs), level)
+    one_more = _one_more_pair(wins, cases, len(table.cases) / len(table.pairs))
+    more = kappa(*one_more, cases)
+    samples = _over_samples(table, order.tolist(), cases, seed, resamples)
+    points, share = borda(wins, cases)
+    return MetaBoard(
+        methods=tuple(table.methods[i] for i in order),
+        wins=wins,
+        cases=cases,
+        kappa=_intervals(value, drawn, level, stretch, _own(more)),
+        kappa_samples=_intervals(value, samples, level),
+        strength=_intervals(strength, drawn_strength, level, stretch, _own(bradley_terry(*one_more, cases))),
+        mean_rank=np.nanmean(ranks, axis=0),
+        borda=points,
+        borda_share=share,
+        consensus=kemeny(ranks),
+        first=_places(ranks, np.nanmin(ranks, axis=1)),
+        last=_places(ranks, np.nanmax(ranks, axis=1)),
+        ranked=(~np.isnan(ranks)).sum(axis=0),
+        of=len(ranks),
+        tied=_tied(value, drawn, level, stretch, more),
+        pairs=len(table.pairs),
+    )
+
+
+def _places(ranks: Array, place: Array) -> Array:
+    """How often each method has this place of a case, shared places in parts."""
+    there = ranks == place[:, None]
+    return np.asarray((there / there.sum(axis=1, keepdims=True)).sum(axis=0))
+
+
+def pair_counts(pairs: int, resamples: int, seed: int) -> Array:
+    """How often each pair of model and data set is drawn, [resamples, pairs]."""
+    rng = np.random.default_rng([seed, 1])
+    return rng.multinomial(pairs, np.full(pairs, 1 / pairs), size=resamples).astype(np.float64)
+
+
+def _over_pairs(table: CaseTable, ranks: Array, seed: int, resamples: int) -> tuple[Array, Array] | None:
+    """κ and Bradley and Terry's strengths in resamples of pairs, [resamples, methods] each; None for too few pairs."""
+    if len(table.pairs) < FEWEST_PAIRS:
+        return None
+    count = pair_counts(len(table.pairs), resamples, seed)[:, table.pair_of]
+    points, both = (np.einsum("rc,cpq->rpq", count, x) for x in outcomes(ranks))
+    compared = win_matrix(ranks)[1]
+    return kappa(points, both, compared), bradley_terry(points, both, compared)
+
+
+def _over_samples(table: CaseTable, order: list[int], cases: Array, seed: int, resamples: int) -> Array | None:
+    """κ in resamples of each case's samples, [resamples, methods]; None where some case has a single sample."""
+    if min(case.n for case in table.cases) < 2:
+        return None
+    drawn = table.resampled_ranks(resamples, seed)[:, order]
+    points = sum(outcomes(case.T)[0] for case in drawn)
+    return kappa(np.asarray(points), np.broadcast_to(cases, (resamples, *cases.shape)), cases)
+
+
+def _one_more_pair(wins: Array, cases: Array, protocols: float) -> tuple[Array, Array]:
+    """Wins and cases after one more pair of model and data set, in which each method in turn beats all, then loses to all.
+
+    Returns:
+        [2, methods, methods, methods] each.
+    """
+    each = np.eye(len(wins))[:, :, None] * ((cases > 0) * protocols)
+    back = each.transpose(0, 2, 1)
+    return wins + np.stack([each, back]), np.broadcast_to(cases + each + back, (2, *each.shape))
+
+
+def _own(more: Array) -> list[Array]:
+    """What each method in turn comes to, [2, methods, methods] to two times [methods]."""
+    return [np.diagonal(part) for part in more]
+
+
+def _stretch(pairs: int, level: float) -> float:
+    """How much longer Student's interval of so few numbers is than the bootstrap's."""
+    if pairs < 2:
+        return 1.0
+    normal = NormalDist().inv_cdf((1 + level) / 2)
+    return float(t_quantile(level, pairs - 1) / normal * np.sqrt(pairs / (pairs - 1)))
+
+
+def _intervals(
+    values: Array, drawn: Array | None, level: float, stretch: float = 1.0, others: list[Array] | None = None
+) -> tuple[Coefficient, ...]:
+    """Percentile intervals, stretched from the value, that hold it and some other values."""
+    if drawn is None:
+        return tuple(Coefficient(float(v)) for v in values)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = values + stretch * np.minimum(low - values, 0), values + stretch * np.maximum(high - values, 0)
+    for other in others or []:
+        low, high = np.minimum(low, other), np.maximum(high, other)
+    return tuple(Coefficient(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True))
+
+
+def _tied(values: Array, drawn: Array | None, level: float, stretch: float, more: Array) -> tuple[bool, ...]:
+    """Whether the interval of the difference from the first method holds 0.
+
+    It also holds what one more pair would make of the difference in which the first loses to all, or the other beats all.
+    """
+    if drawn is None:
+        return (False,) * len(values)
+    others = [more[1, 0, 0] - more[1, 0], more[0, :, 0] - np.diagonal(more[0])]
+    differences = _intervals(values[0] - values, drawn[:, :1] - drawn, level, stretch, others)
+    return (False, *(d.low is not None and d.low <= 0 for d in differences[1:]))
