@@ -18,6 +18,7 @@ from heatcheck.core.version import __version__
 if TYPE_CHECKING:
     from heatcheck.api.alignment import compare_alignment
     from heatcheck.api.benchmark import Benchmark
+    from heatcheck.api.compare import Comparison, compare
     from heatcheck.api.explain import explain, score
     from heatcheck.api.fills import compare_fills
     from heatcheck.api.merge import merge
@@ -43,6 +44,7 @@ _WHERE = {
     "Attribution": "core.types",
     "Batch": "core.types",
     "Benchmark": "api.benchmark",
+    "Comparison": "api.compare",
     "Dataset": "data.base",
     "Explained": "models.base:Model",
     "Fill": "fills.base",
@@ -59,6 +61,7 @@ _WHERE = {
     "Scores": "core.types",
     "Study": "api.study",
     "TextPair": "core.types",
+    "compare": "api.compare",
     "compare_alignment": "api.alignment",
     "compare_fills": "api.fills",
     "explain": "api.explain",
@@ -80,6 +83,7 @@ __all__ = [
     "Attribution",
     "Batch",
     "Benchmark",
+    "Comparison",
     "Dataset",
     "Fill",
     "HeatcheckError",
@@ -96,6 +100,7 @@ __all__ = [
     "Study",
     "TextPair",
     "__version__",
+    "compare",
     "compare_alignment",
     "compare_fills",
     "explain",

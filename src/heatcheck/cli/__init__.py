@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, roar, run, train
+from heatcheck.cli import aligned, compare, explain, fills, folder, listing, multiverse, roar, run, train
 from heatcheck.cli.console import complain
 from heatcheck.cli.folder import DAMAGED
 from heatcheck.core.files import cannot, is_of_disk
@@ -90,6 +90,7 @@ app.command("multiverse")(multiverse.multiverse)
 app.command("train")(train.train)
 app.command("roar")(roar.roar)
 app.command("aligned")(aligned.aligned)
+app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
 app.command("fills")(fills.fills)
 app.command("list")(listing.show)
