@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from heatcheck.api.compare import Comparison, compare
     from heatcheck.api.explain import explain, score
     from heatcheck.api.fills import compare_fills
+    from heatcheck.api.gate import Gate, gate
     from heatcheck.api.merge import merge
     from heatcheck.api.multiverse import Multiverse, multiverse
     from heatcheck.api.result import Result
@@ -48,6 +49,7 @@ _WHERE = {
     "Dataset": "data.base",
     "Explained": "models.base:Model",
     "Fill": "fills.base",
+    "Gate": "api.gate",
     "HeatcheckError": "core.types",
     "Maps": "metrics.base",
     "Method": "methods.base",
@@ -66,6 +68,7 @@ _WHERE = {
     "compare_fills": "api.fills",
     "explain": "api.explain",
     "fill": "fills.base",
+    "gate": "api.gate",
     "load_data": "data.load",
     "load_model": "training.defaults",
     "merge": "api.merge",
@@ -86,6 +89,7 @@ __all__ = [
     "Comparison",
     "Dataset",
     "Fill",
+    "Gate",
     "HeatcheckError",
     "Maps",
     "Method",
@@ -105,6 +109,7 @@ __all__ = [
     "compare_fills",
     "explain",
     "fill",
+    "gate",
     "load_data",
     "load_model",
     "merge",

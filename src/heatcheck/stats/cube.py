@@ -52,6 +52,15 @@ class Cube:
         values = np.array([[[table.get((m, s), np.nan) for s in samples] for m in names] for table in tables])
         return cls(values.reshape(len(tables), len(names), len(samples)), tuple(names), tuple(samples))
 
+    @classmethod
+    def with_gaps(cls, scores: pl.DataFrame, model: str, metric: str, methods: Sequence[str]) -> "Cube":
+        """Scores of one model, for all of its samples and for methods that may have none."""
+        here = scores.filter(pl.col("model").cast(pl.String) == model, pl.col("metric").cast(pl.String) == metric)
+        table = _by_sample(here)
+        samples = sorted({sample for _, sample in table})
+        values = np.array([[table.get((method, sample), np.nan) for sample in samples] for method in methods])
+        return cls(values.reshape(1, len(methods), len(samples)), tuple(methods), tuple(samples))
+
     def of_method(self, method: str) -> Array:
         """One method's scores: models × samples."""
         found: Array = self.values[:, self.methods.index(method)]
