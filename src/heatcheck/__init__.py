@@ -18,8 +18,10 @@ from heatcheck.core.version import __version__
 if TYPE_CHECKING:
     from heatcheck.api.alignment import compare_alignment
     from heatcheck.api.benchmark import Benchmark
+    from heatcheck.api.compare import Comparison, compare
     from heatcheck.api.explain import explain, score
     from heatcheck.api.fills import compare_fills
+    from heatcheck.api.gate import Gate, gate
     from heatcheck.api.merge import merge
     from heatcheck.api.multiverse import Multiverse, multiverse
     from heatcheck.api.race import RaceResult, race
@@ -45,9 +47,11 @@ _WHERE = {
     "Attribution": "core.types",
     "Batch": "core.types",
     "Benchmark": "api.benchmark",
+    "Comparison": "api.compare",
     "Dataset": "data.base",
     "Explained": "models.base:Model",
     "Fill": "fills.base",
+    "Gate": "api.gate",
     "HeatcheckError": "core.types",
     "Maps": "metrics.base",
     "Method": "methods.base",
@@ -63,10 +67,12 @@ _WHERE = {
     "Scores": "core.types",
     "Study": "api.study",
     "TextPair": "core.types",
+    "compare": "api.compare",
     "compare_alignment": "api.alignment",
     "compare_fills": "api.fills",
     "explain": "api.explain",
     "fill": "fills.base",
+    "gate": "api.gate",
     "load_data": "data.load",
     "load_model": "training.defaults",
     "merge": "api.merge",
@@ -86,8 +92,10 @@ __all__ = [
     "Attribution",
     "Batch",
     "Benchmark",
+    "Comparison",
     "Dataset",
     "Fill",
+    "Gate",
     "HeatcheckError",
     "Maps",
     "Method",
@@ -104,10 +112,12 @@ __all__ = [
     "Study",
     "TextPair",
     "__version__",
+    "compare",
     "compare_alignment",
     "compare_fills",
     "explain",
     "fill",
+    "gate",
     "load_data",
     "load_model",
     "merge",

@@ -10,7 +10,6 @@ from heatcheck.stats.claims import (
     HELD,
     NOT_HELD,
     UNDECIDED,
-    Cube,
     absolute_pairs,
     falls_with_depth,
     judge,
@@ -19,6 +18,7 @@ from heatcheck.stats.claims import (
     smooth_pairs,
     smoothing_hurts,
 )
+from heatcheck.stats.cube import Cube
 from heatcheck.stats.estimates import Estimate, mean_estimate, share_estimate
 
 MUTANTS = (

@@ -9,7 +9,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heatcheck.cli import aligned, explain, fills, folder, listing, multiverse, race, rank, roar, run, train
+from heatcheck.cli import (
+    aligned,
+    compare,
+    explain,
+    fills,
+    folder,
+    gate,
+    listing,
+    multiverse,
+    race,
+    rank,
+    roar,
+    run,
+    train,
+)
 from heatcheck.cli.console import complain
 from heatcheck.cli.folder import DAMAGED
 from heatcheck.core.files import cannot, is_of_disk
@@ -79,7 +93,7 @@ def root(
 
     heatcheck plan --models timm:resnet50 --data folder:val  [dim]· what it would cost[/dim]
 
-    [bold]Exit codes[/bold]  0 all is well · 2 wrong usage · 3 finished, but some samples failed or are missing · 4 a
+    [bold]Exit codes[/bold]  0 all is well · 1 a gate is not passed · 2 wrong usage · 3 finished, but some samples failed or are missing · 4 a
     run's files are damaged, or the disk refuses · 130 interrupted
     """
 
@@ -91,6 +105,8 @@ app.command("multiverse")(multiverse.multiverse)
 app.command("train")(train.train)
 app.command("roar")(roar.roar)
 app.command("aligned")(aligned.aligned)
+app.command("compare")(compare.compare)
+app.command("gate")(gate.gate)
 app.command("explain")(explain.explain)
 app.command("fills")(fills.fills)
 app.command("list")(listing.show)

@@ -53,8 +53,13 @@ def render(result: RunSource, *, title: str | None = None) -> str:
 
 def text_sheet_page(rows: Sequence[Sequence[TextReading]]) -> str:
     """Explained texts as a page of their own: per text, its readings side by side. It needs no script."""
+    return static_page("text_sheet.html.j2", rows=rows)
+
+
+def static_page(template: str, **values: Any) -> str:
+    """A page in the report's style that needs no script."""
     css = _own_file("style.css")
-    return _environment().get_template("text_sheet.html.j2").render(rows=rows, css=css, csp=_policy(css))
+    return _environment().get_template(template).render(css=css, csp=_policy(css), **values)
 
 
 def ranking_page(view: Any) -> str:

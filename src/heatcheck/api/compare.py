@@ -1,0 +1,329 @@
+"""A run beside a paper: its scores where the paper printed some, and what becomes of the paper's claims."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heatcheck.api.result import Result
+from heatcheck.core.papers import PAPERS
+from heatcheck.core.spec import SpecError, parse
+from heatcheck.core.types import HeatcheckError
+from heatcheck.profiles import Profile, load_profile
+from heatcheck.profiles.published import PublishedTable, paper_key, published_scores, published_tables
+from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims
+from heatcheck.stats.disagreement import mean_disagreement
+from heatcheck.stats.evidence import CLAIMS, Evidence
+from heatcheck.stats.m4 import best_faithfulness, costs, metric_correlation, overall_score, sensitivity, wide
+from heatcheck.stats.model_by_method import M4_PARTS, model_by_method
+from heatcheck.stats.published import beside, correlations
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_CATALOGUE = (idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims)
+MAPPED = 64
+"""Samples per model whose maps are compared."""
+THEIR_MODELS = {
+    "m4": {
+        "R50": r"resnet50",
+        "R101": r"resnet101",
+        "R152": r"resnet152",
+        "MobileNet": r"mobilenetv3large",
+        "VGG16": r"vgg16(?!bn)",
+        "ViT/MAE": r"vit.*mae",
+        "ViT/S": r"vits(mall)?(patch)?16",
+        "ViT/B": r"vitb(ase)?(patch)?16",
+        "ViT/L": r"vitl(arge)?(patch)?16",
+    }
+}
+"""How names of models contain those of a paper, letters and figures only."""
+_MATTERING = ("post", "of", "baseline", "fill")
+"""Parameters that make another method of the same id, where a paper has both."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside a paper.
+
+    Args:
+        run: the run's name.
+        paper: the name of the paper's profile.
+        beside: our scores and the printed ones, a row per model, metric and method.
+        correlations: how alike they rank methods.
+        claims: every claim of the paper with its verdict.
+        questions: M4's questions as tables, by name; empty for other papers.
+        notes: what a reader must know.
+        facts: of the run.
+    """
+
+    run: str
+    paper: str
+    beside: "pl.DataFrame" = field(repr=False)
+    correlations: "pl.DataFrame" = field(repr=False)
+    claims: tuple[dict[str, Any], ...] = field(repr=False)
+    questions: Mapping[str, "pl.DataFrame"] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def title(self) -> str:
+        """The paper, in words."""
+        return PAPERS[paper_key(self.paper)]
+
+    @property
+    def sources(self) -> tuple[PublishedTable, ...]:
+        """The paper's tables."""
+        return published_tables(self.paper)
+
+    @cached_property
+    def tables(self) -> dict[str, "pl.DataFrame"]:
+        """All tables by name: `beside`, `correlations`, `claims` and M4's questions; empty ones are left out."""
+        import polars as pl
+
+        columns = ("claim", "says", "where", "verdict", "effect", "value", "low", "high", "n", "note")
+        claims = pl.DataFrame([{c: row[c] for c in columns} for row in self.claims], infer_schema_length=None)
+        named = {"beside": self.beside, "correlations": self.correlations, "claims": claims, **self.questions}
+        return {name: table for name, table in named.items() if table.height}
+
+    def bold(self, table: str) -> set[tuple[int, str]]:
+        """The cells of a table that stand out: the best of ours and of theirs under each metric."""
+        if table != "beside" or not self.beside.height:
+            return set()
+        import polars as pl
+
+        keys = ("model", "data", "metric")
+        found: set[tuple[int, str]] = set()
+        for score, place in (("ours", "rank"), ("theirs", "their_rank")):
+            best = self.beside.select(pl.col(place) == pl.col(place).min().over(keys))[place]
+            found |= {(i, score) for i, first in enumerate(best) if first}
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "run": self.run,
+            "paper": self.paper,
+            "title": self.title,
+            "sources": [{"table": t.where, "about": t.about, "caveat": t.caveat} for t in self.sources],
+            **{name: table.to_dicts() for name, table in self.tables.items() if name != "claims"},
+            "claims": list(self.claims),
+            "notes": list(self.notes),
+        }
+
+    def report(self, path: str | Path) -> Path:
+        """Write the comparison as one HTML file."""
+        from heatcheck.report.compare import write_comparison
+
+        return write_comparison(self, Path(path))
+
+
+def compare(
+    run: Result | str | Path,
+    paper: str,
+    *,
+    factors: Mapping[str, Mapping[str, float]] | None = None,
+    seed: int = 0,
+    resamples: int = 2000,
+) -> Comparison:
+    """Put a run beside a paper: `idsds`, `m4`, `metarank`, or `perturbation` for the meaningful perturbation metric.
+
+    >>> print(compare("runs/idsds", "idsds").tables["claims"])  # doctest: +SKIP
+
+    Args:
+        run: a finished run, or its folder.
+        paper: which.
+        factors: what models differ in, by factor (depth, width, normalisation, bias): a number per model. Depths are
+            read from names such as resnet50 where none are given.
+        seed: of resamples.
+        resamples: how many.
+
+    Raises:
+        SpecError: the paper is not known, or a factor names a model that the run does not have.
+    """
+    key = paper_key(paper)
+    result = run if isinstance(run, Result) else Result.open(run)
+    profile = load_profile(paper) if paper != "perturbation" else None
+    named, differing = _named(result, profile)
+    evidence = Evidence(
+        scores=result.scores(),
+        run=result.facts,
+        named=named,
+        right=_right(result),
+        factors=_factors(result, factors or {}),
+        along=result.along_training(),
+        disagreement=disagreements(result) if paper == "perturbation" else {},
+        seed=seed,
+        resamples=resamples,
+    )
+    names = _metrics(result, profile)
+    table = beside(
+        evidence.board,
+        published_scores(paper),
+        named,
+        _their_models(result, paper),
+        {name: evidence.facts.sign(name) for name in names},
+        names,
+        differing,
+    )
+    return Comparison(
+        run=result.name,
+        paper=paper,
+        beside=table,
+        correlations=correlations(table, result.scores(), seed=seed, resamples=resamples),
+        claims=tuple(claim.judged(evidence) for claim in CLAIMS[key]),
+        questions=_questions(result, evidence) if paper == "m4" else {},
+        notes=tuple(_notes(result, paper, table.height)),
+        facts=result.facts,
+    )
+
+
+def _notes(result: Result, paper: str, rows: int) -> Iterator[str]:
+    printed = published_scores(paper)
+    if not printed:
+        yield "This paper's text that is at hand prints no scores of methods: its claims alone are tested."
+    elif not rows:
+        yield "No method and metric of the run is in the paper's tables: run its profile to compare scores."
+    if str(result.facts["profile"]) != paper and paper != "perturbation":
+        yield f"The run has the settings of profile {result.facts['profile']}, not of {paper}."
+    yield f"{result.facts['data']['n']:,} samples of {result.facts['data']['name']}; the paper's are others."
+
+
+def _named(result: Result, profile: Profile | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The run's method for each of a paper's names; and, of those that are set otherwise, how they are set."""
+    if profile is None:
+        return {}, {}
+    named: dict[str, str] = {}
+    differing: dict[str, str] = {}
+    methods = [(str(m["name"]), str(m["spec"])) for m in result.facts["methods"] if not m.get("control")]
+    for label in profile.aliases:
+        wanted = profile.apply("method", label)
+        exact = [name for name, spec in methods if spec == wanted]
+        close = [name for name, spec in methods if _kind(spec) == _kind(wanted)]
+        found = [*exact, *sorted(close, key=lambda name: name != label)]
+        if found:
+            named[label] = found[0]
+            if found[0] not in exact:
+                differing[label] = dict(methods)[found[0]]
+    return named, differing
+
+
+def _kind(spec: str) -> tuple[Any, ...]:
+    """What a method is, without how finely it is computed."""
+    try:
+        parsed = parse(spec)
+    except SpecError:
+        return (spec,)
+    inner = ((name, parsed.params.get(name)) for name in _MATTERING)
+    return (parsed.id, *(_kind(str(v)) for _, v in inner if v not in (None, "none", "zero", "auto")))
+
+
+def _metrics(result: Result, profile: Profile | None) -> dict[str, str]:
+    """The paper's metric for each of the run's, one for one: that with the paper's own settings, else the first."""
+    if profile is None:
+        return {}
+    found: dict[str, tuple[str, bool]] = {}
+    for metric in result.facts["metrics"]:
+        id = "idsds" if metric["name"] == "idsds" else str(metric["id"])
+        try:
+            same = str(metric["spec"]) == profile.apply("metric", str(metric["id"]))
+        except (SpecError, HeatcheckError):
+            same = False
+        if id not in found or (same and not found[id][1]):
+            found[id] = (str(metric["name"]), same)
+    return {name: id for id, (name, _) in found.items()}
+
+
+def _their_models(result: Result, paper: str) -> dict[str, str]:
+    """The paper's model for each of ours that is the same network."""
+    patterns = THEIR_MODELS.get(paper, {})
+    found = {}
+    for model in result.facts["models"]:
+        name = re.sub(r"[^a-z0-9]", "", str(model["name"]).lower())
+        hits = [theirs for theirs, pattern in patterns.items() if re.search(pattern, name)]
+        if hits:
+            found[str(model["name"])] = hits[0]
+    return found
+
+
+def _right(result: Result) -> dict[str, "np.ndarray"]:
+    """Whether each sample is classified right, of models whose labels are known."""
+    import polars as pl
+
+    known = result.samples().filter(pl.col("label").is_not_null() & pl.col("predicted").is_not_null())
+    return {
+        str(model): (rows["label"] == rows["predicted"]).to_numpy().astype(np.float64)
+        for (model,), rows in known.group_by("model", maintain_order=True)
+    }
+
+
+def _factors(result: Result, given: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+    """Given factors, and depths that names tell, of the family with most members."""
+    models = [str(m["name"]) for m in result.facts["models"]]
+    for factor, values in given.items():
+        unknown = [model for model in values if model not in models]
+        if unknown:
+            raise SpecError(f"factor {factor}: the run has no model {', '.join(unknown)}; it has {', '.join(models)}")
+    depths: dict[str, dict[str, float]] = {}
+    for model in models:
+        found = re.search(r"(wide|fixup|x)?[-_ ]?(resnet|vgg|densenet)[-_ ]?(\d+)", model.lower())
+        if found and not found[1]:
+            depths.setdefault(found[2], {})[model] = float(found[3])
+    deepest = max(depths.values(), key=len, default={})
+    return {"depth": deepest, **given}
+
+
+def disagreements(result: Result, most: int = MAPPED) -> dict[str, "np.ndarray"]:
+    """Per model, the mean of 1 − Spearman between methods' maps, of each of some samples; controls are left out."""
+    found: dict[str, np.ndarray] = {}
+    for model, samples in maps_by_sample(result, most).items():
+        values = [mean_disagreement(maps) for maps in samples.values() if len(maps) > 1]
+        if values:
+            found[model] = np.array(values)
+    return found
+
+
+def maps_by_sample(result: Result, most: int = MAPPED) -> dict[str, dict[str, dict[str, "np.ndarray"]]]:
+    """Stored maps by model, sample and method, of at most so many samples of each model; controls are left out."""
+    found: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    controls = {m["name"] for m in result.facts["methods"] if m.get("control")}
+    for section in result.sections:
+        names = [s["name"] for s in section.manifest["samples"]][:most]
+        for model in section.manifest["models"]:
+            for method in (m["label"] for m in section.manifest["methods"] if m["label"] not in controls):
+                for name in names:
+                    values = section.map(model["name"], name, method)
+                    if values is not None:
+                        found.setdefault(model["name"], {}).setdefault(name, {})[method] = values
+    return found
+
+
+def _questions(result: Result, evidence: Evidence) -> dict[str, "pl.DataFrame"]:
+    """M4's questions, asked of this run."""
+    import polars as pl
+
+    facts = result.facts
+    parts = {m["name"]: m["id"] for m in facts["metrics"] if m["id"] in M4_PARTS}
+    cells = model_by_method(evidence.board, evidence.facts, facts["skipped"])
+    signs = {name: evidence.facts.sign(name) for name in parts}
+    overall = overall_score(cells, signs)
+    modality = {m["name"]: m["modality"] for m in facts["models"]}
+    best = [
+        best_faithfulness(overall.filter(pl.col("model").is_in([m for m in modality if modality[m] == kind]))).select(
+            pl.lit(str(kind)).alias("modality"), pl.all()
+        )
+        for kind in dict.fromkeys(modality.values())
+    ]
+    device = str(facts["environment"].get("device", facts["environment"].get("machine", "")))
+    return {
+        "table1": wide(cells, list(parts)),
+        "table2": costs(evidence.board, facts["peak_bytes"] or None, device),
+        "metric_correlation": metric_correlation(cells, signs),
+        "best_faithfulness": pl.concat(best) if best else pl.DataFrame(),
+        "sensitivity": sensitivity(cells, signs),
+        "overall": overall,
+    }

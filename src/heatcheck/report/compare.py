@@ -1,0 +1,208 @@
+"""A run beside a paper, as a page and as words: scores side by side, and the paper's claims with their verdicts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from heatcheck.core.files import sweep_temporaries, write_atomically
+from heatcheck.report.html import static_page
+from heatcheck.report.wording import decimals, number, rank
+from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED
+from heatcheck.stats.evidence import NOT_TESTABLE
+
+VERDICTS = (HELD, NOT_HELD, UNDECIDED, NOT_TESTABLE)
+_CLASSES = dict(zip(VERDICTS, ("held", "nothere", "open", "unasked"), strict=True))
+_MARGIN = 4.0  # per cent of a plot on either side
+TITLES = {
+    "table1": ("Table 1's form", "Mean scores; blanks where a method does not apply or was not measured."),
+    "table2": ("Table 2's form", "What maps of 100 samples cost here; memory is the peak of the whole run."),
+    "metric_correlation": (
+        "Do metrics agree?",
+        "Correlations over rows of a model and a method, metrics where lower is better negated. Within: after "
+        "standardising within each model. Lowest and highest: when any one row is left out.",
+    ),
+    "best_faithfulness": (
+        "Which method is best?",
+        "Means over models. Raw is M4's sum, which the metric with the largest unit decides; standardised is the mean "
+        "z-score within models. Wins: models on which its standardised score is the best.",
+    ),
+    "sensitivity": (
+        "Which models are sensitive to the method?",
+        "Standard deviation and range of the scores over methods.",
+    ),
+    "overall": ("Overall score", "Of every model and method, raw and standardised."),
+}
+
+
+class HasComparison(Protocol):
+    """What the page shows; `heatcheck.api.compare.Comparison` is one."""
+
+    run: str
+    paper: str
+    beside: pl.DataFrame
+    correlations: pl.DataFrame
+    claims: tuple[dict[str, Any], ...]
+    questions: Mapping[str, pl.DataFrame]
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The paper, in words."""
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """The paper's tables."""
+
+
+@dataclass(frozen=True)
+class BesideRow:
+    """A method: places are per cent of the plot, None where there is no interval."""
+
+    method: str
+    name: str
+    ours: str
+    interval: str
+    theirs: str
+    rank: str
+    their_rank: str
+    x: float
+    x_low: float | None
+    x_high: float | None
+    x_theirs: float
+    doubt: str
+    settings: str
+
+
+@dataclass(frozen=True)
+class BesideGroup:
+    """One metric of one model beside the printed table."""
+
+    title: str
+    theirs: str
+    table: str
+    correlation: str
+    ends: tuple[str, str]
+    rows: tuple[BesideRow, ...]
+
+
+def write_comparison(found: HasComparison, path: Path) -> Path:
+    """Write the page to `path`, atomically."""
+    write_atomically(path, render_comparison(found).encode())
+    sweep_temporaries(path.parent)
+    return path
+
+
+def render_comparison(found: HasComparison) -> str:
+    """The page as text."""
+    claims = [{**claim, **claim_words(claim)} for claim in by_verdict(found.claims)]
+    return static_page(
+        "compare.html.j2",
+        found=found,
+        answer=answer(found.claims),
+        claims=claims,
+        groups=list(groups(found)),
+        questions=[(*TITLES[name], shown(table)) for name, table in found.questions.items() if table.height],
+    )
+
+
+def by_verdict(claims: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    """Claims in the order of their verdicts: those that could be tested first."""
+    return sorted(claims, key=lambda claim: VERDICTS.index(claim["verdict"]))
+
+
+def answer(claims: tuple[dict[str, Any], ...]) -> str:
+    """How many claims have which verdict, in a sentence.
+
+    >>> answer(({"verdict": "held"}, {"verdict": "not testable here"}, {"verdict": "held"}))
+    'Of 3 claims, 2 held, 0 did not hold, 0 need more samples, and 1 cannot be tested here.'
+    """
+    held, not_held, undecided, untested = (sum(c["verdict"] == v for c in claims) for v in VERDICTS)
+    needs = "needs" if undecided == 1 else "need"
+    return (
+        f"Of {len(claims)} claims, {held} held, {not_held} did not hold, {undecided} {needs} more samples, "
+        f"and {untested} cannot be tested here."
+    )
+
+
+def claim_words(claim: Mapping[str, Any]) -> dict[str, str]:
+    """A claim's number with its interval, as text, and the class of its verdict."""
+    value, low, high = (claim[k] for k in ("value", "low", "high"))
+    words = ""
+    if value == value:
+        words = f"{claim['effect']}: {number(value)}"
+        if low == low:
+            words += f" ({number(low)} to {number(high)})"
+    return {"number": words, "css": _CLASSES[claim["verdict"]]}
+
+
+def groups(found: HasComparison) -> Iterator[BesideGroup]:
+    """Our scores and the printed ones, a group per model, data set and metric."""
+    known = {(r["model"], r["data"], r["metric"]): r for r in found.correlations.iter_rows(named=True)}
+    several = found.beside["data"].n_unique() > 1 if found.beside.height else False
+    for key, group in found.beside.group_by("model", "data", "metric", maintain_order=True):
+        rows = sorted(group.iter_rows(named=True), key=lambda row: (row["rank"], row["as"]))
+        values = [v for row in rows for v in (row["low"], row["high"], row["ours"], row["theirs"]) if v is not None]
+        low, high = min(values), max(values)
+        places = decimals(max(abs(low), abs(high)))
+        correlation = known[str(key[0]), str(key[1]), str(key[2])]
+        yield BesideGroup(
+            title=" · ".join(map(str, key if several else (key[0], key[2]))),
+            theirs=correlation["their_model"],
+            table=rows[0]["table"],
+            correlation=correlation_words(correlation),
+            ends=(number(low, places), number(high, places)),
+            rows=tuple(_row(row, low, high, places) for row in rows),
+        )
+
+
+def correlation_words(row: Mapping[str, Any]) -> str:
+    """Spearman's correlation with its intervals, as text."""
+    if row["spearman"] is None:
+        return (
+            f"no rank correlation: {row['methods']} method{'' if row['methods'] == 1 else 's'} in common, 3 are needed"
+        )
+    words = f"rank correlation {number(row['spearman'], 2)} over {row['methods']} methods"
+    if row["low"] is not None:
+        words += f", {number(row['low'], 2)} to {number(row['high'], 2)} over methods and samples"
+        words += f", {number(row['samples_low'], 2)} to {number(row['samples_high'], 2)} over samples alone"
+    return words
+
+
+def _row(row: Mapping[str, Any], low: float, high: float, places: int | None) -> BesideRow:
+    def at(value: float | None) -> float | None:
+        if value is None:
+            return None
+        share = (value - low) / (high - low) if high > low else 0.5
+        return round(_MARGIN + (100 - 2 * _MARGIN) * share, 2)
+
+    interval = "" if row["low"] is None else f"{number(row['low'], places)} to {number(row['high'], places)}"
+    return BesideRow(
+        method=row["method"],
+        name=row["as"],
+        ours=number(row["ours"], places),
+        interval=interval,
+        theirs=number(row["theirs"], places),
+        rank=rank(row["rank"]),
+        their_rank=rank(row["their_rank"]),
+        x=at(row["ours"]) or 0.0,
+        x_low=at(row["low"]),
+        x_high=at(row["high"]),
+        x_theirs=at(row["theirs"]) or 0.0,
+        doubt=row["doubt"],
+        settings=row["settings"],
+    )
+
+
+def shown(table: pl.DataFrame) -> tuple[list[tuple[str, bool]], list[list[str]]]:
+    """Columns, each with whether it holds numbers, and cells as text; columns without content are left out."""
+    kept = [c for c in table.columns if table[c].null_count() < table.height and not (table[c] == "").all()]
+    heads = [(c.replace("_", " "), table[c].dtype.is_numeric()) for c in kept]
+    rows = [
+        ["" if v is None else number(v) if isinstance(v, float) else str(v) for v in r]
+        for r in table.select(kept).iter_rows()
+    ]
+    return heads, rows
