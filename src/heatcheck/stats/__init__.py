@@ -25,6 +25,7 @@ from heatcheck.stats.multiverse import (
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
 from heatcheck.stats.ranks import rank_of, rank_sets
+from heatcheck.stats.recommendation import Recommendation, costs, recommendations
 from heatcheck.stats.retraining import accuracy_curves
 from heatcheck.stats.separation import auroc, eta_squared, separation
 from heatcheck.stats.summary import (
@@ -43,6 +44,7 @@ __all__ = [
     "Coefficient",
     "Facts",
     "Rankings",
+    "Recommendation",
     "Trajectory",
     "Universe",
     "above_zero",
@@ -54,6 +56,7 @@ __all__ = [
     "best_and_tied",
     "bootstrap_indices",
     "concordance",
+    "costs",
     "differences",
     "eta_squared",
     "has_score",
@@ -77,6 +80,7 @@ __all__ = [
     "rankings",
     "rankings_missing",
     "raw_sum",
+    "recommendations",
     "resampled_kendall_w",
     "resampled_means",
     "rows_by",
