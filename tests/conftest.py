@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from tests.browser import CHROMIUM, Browser
 
 torch.set_num_threads(1)
 os.environ.setdefault(
@@ -23,6 +24,15 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared folder at {folder}; set HEATCHECK_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium, started once; see `tests/browser.py`."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with Browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

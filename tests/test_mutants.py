@@ -80,4 +80,6 @@ def test_a_broken_formula_fails_its_test(tests, file, old, new, test, tmp_path):
     command = [sys.executable, "-m", "pytest", *options, f"{tests}::{nodes_of(tests)[test]}"]
     env = {**os.environ, "PYTHONPATH": str(copy.parent), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, cwd=TESTS.parent, env=env, capture_output=True, text=True, check=False, timeout=HANGS)
+    if ran.returncode == 0 and " skipped in " in ran.stdout.splitlines()[-1] and " passed" not in ran.stdout:
+        pytest.skip(f"{test} is skipped on this machine")
     assert ran.returncode == FAILED, f"{file} with {new!r} in place of {old!r} passed {test}:\n{ran.stdout[-2000:]}"

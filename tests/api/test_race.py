@@ -1,22 +1,10 @@
 """Races as runs: who is explained on how many samples, what is said, and that a killed race ends with the same verdict."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 import heatcheck as hc
-from heatcheck.cli import app
-from heatcheck.core.spec import SpecError
 
 MUTANTS = (
     (
@@ -32,7 +20,12 @@ MUTANTS = (
         "if True:",
         "test_it_says_beforehand_what_it_may_cost",
     ),
-    ("api/race.py", "set(self.races[metric].racing if metric in self.races else", "set(", "test_settled_metrics_are_asked_no_further"),
+    (
+        "api/race.py",
+        "set(self.races[metric].racing if metric in self.races else",
+        "set(",
+        "test_settled_metrics_are_asked_no_further",
+    ),
 )
 METHODS = {"exact": "input_x_gradient", "near": "smoothgrad(of=input_x_gradient, samples=2)", "slope": "saliency"}
 SDS = {"metrics": ["sds"]}
@@ -70,7 +63,13 @@ def raced(linear, pictures, out, **changes):
 
 
 def test_the_worst_is_explained_no_further_and_the_best_is_found(linear, pictures, tmp_path):
-    found = raced(linear, pictures, tmp_path, metrics=["sds(fill=zero)"], methods={**METHODS, "worst": "input_x_gradient(post=neg)"} if False else METHODS)
+    found = raced(
+        linear,
+        pictures,
+        tmp_path,
+        metrics=["sds(fill=zero)"],
+        methods={**METHODS, "worst": "input_x_gradient(post=neg)"} if False else METHODS,
+    )
     full = hc.Benchmark(models=linear, data=pictures, methods=METHODS, metrics=["sds(fill=zero)"]).run(
         tmp_path / "full", progress="none", batch=16, maps="none"
     )

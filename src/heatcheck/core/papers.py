@@ -84,6 +84,21 @@ def keys(note: str) -> list[str]:
     return _KEY.findall(note)
 
 
+def cited(note: str) -> str:
+    """A note with its keys spelled as citations; one that is not known stays as it is.
+
+    Example:
+        >>> cited("hesse2024; see chefer2021generic and own2030")
+        'Hesse et al. (2024); see Chefer et al. (2021) and own2030'
+    """
+    return _KEY.sub(lambda key: _citation(PAPERS[key[0]]) if key[0] in PAPERS else key[0], note)
+
+
+def _citation(paper: str) -> str:
+    author, year = paper.partition(",")[0], re.findall(r"\b\d{4}\b", paper)[-1]
+    return f"{author} ({year})"
+
+
 def references(note: str) -> list[str]:
     """Author, title and place of every paper that a note names; a key that is not known stands for itself."""
     return [PAPERS.get(key, key) for key in keys(note)]

@@ -18,6 +18,7 @@ SCRIPTED = frozenset({"text"})
 """Kinds whose maps the page's script draws, too: it has their numbers."""
 _TEMPLATE_ONLY = frozenset({"blocks"})
 _PERCENTILE = 99
+_BLANK = 235  # grey of a picture that is not kept
 # Pale to deep, ever darker, so that strength can be read without colour, too.
 _POSITIVE = np.array([(255, 222, 170), (253, 165, 74), (232, 84, 22), (172, 22, 14)], dtype=np.float64)
 _NEGATIVE = np.array([(190, 222, 245), (105, 172, 222), (36, 110, 190), (14, 56, 140)], dtype=np.float64)
@@ -117,10 +118,12 @@ class Exhibits:
         return self._made[key]
 
     def map(self, model: str, sample: str, method: str, edge: int) -> Exhibit | None:
-        """A sample with a method's map; None where one of them is not kept."""
+        """A sample with a method's map, or the map alone where the picture is not kept; None where there is no map."""
         key = (model, sample, method, edge)
         if key not in self._made:
             shown, heat = self._display(model, sample), self._source.map(model, sample, method)
+            if heat is not None and shown is None and np.ndim(heat) == 2:
+                shown = {"kind": "image", "rgb": np.full((*np.shape(heat), 3), _BLANK, dtype=np.uint8)}
             self._made[key] = None if shown is None or heat is None else render_exhibit(shown, np.asarray(heat), edge)
         return self._made[key]
 

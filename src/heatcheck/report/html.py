@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from heatcheck.core.files import sweep_temporaries, write_atomically
+from heatcheck.core.papers import cited
 from heatcheck.report import wording
 from heatcheck.report.heat_map import SHADES, heat_map
 from heatcheck.report.page import capped, page_view
@@ -26,7 +27,7 @@ def write_report(result: RunSource, path: str | Path, *, title: str | None = Non
     Args:
         result: the run.
         path: where to; its folder is made.
-        title: a headline other than the run's name.
+        title: a headline other than the models on the data.
     """
     target = Path(path)
     page = render(result, title=title)
@@ -111,6 +112,8 @@ def _environment() -> Environment:
         "number": wording.number,
         "count": wording.count,
         "brief": wording.brief,
+        "cited": cited,
+        "day": wording.day,
         "capped": capped,
         "pairs": _pairs,
     }
@@ -134,4 +137,6 @@ def _pairs(value: Any, prefix: str = "") -> list[tuple[str, str]]:
         if flat:
             return [(prefix, ", ".join(map(str, value)) or "–")]
         return [line for i, v in enumerate(value) for line in _pairs(v, f"{prefix}[{i}]")]
+    if isinstance(value, float):
+        return [(prefix, f"{value:.4g}")]
     return [(prefix, "–" if value is None or value == {} else str(value))]

@@ -13,10 +13,12 @@ from heatcheck.report.heat_map import heat_map
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
 from heatcheck.report.retraining import RetrainingView, retraining_view
 from heatcheck.report.source import RunSource
+from heatcheck.report.verdict import verdict_of
 from heatcheck.report.views import CaseView, MethodView, PageView, Row
 from heatcheck.stats import Rankings, along_training, rankings, rankings_missing, trajectories, universes_of
 
 _ROWS = 200  # of a long table
+_NAMED = 2  # models and data sets that the title names
 
 
 def page_view(source: RunSource, title: str | None = None) -> PageView:
@@ -24,7 +26,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
 
     Args:
         source: the run.
-        title: a headline other than the run's name.
+        title: a headline other than the models on the data.
     """
     tables, sample_table = Tables.of(source), source.samples()
     record = tables.run.get("multiverse") or {}
@@ -38,6 +40,8 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         exhibits = Exhibits(measured)
         methods = cases.method_views(here)
         metrics = cases.metric_views(here, measured, model, methods)
+        overall, few = cases.overall_rows(here, methods), cases.smallest_p(here)
+        concordance = cases.concordance_of(here)
         details = samples.sample_details(measured.samples(), model)
         names = here.samples
         views.append(
@@ -48,11 +52,12 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
                 n=len(names),
                 methods=methods,
                 metrics=metrics,
-                overall=cases.overall_rows(here, methods),
+                overall=overall,
                 never_better=cases.never_better(here, methods),
-                smallest_p=cases.smallest_p(here),
+                verdict=verdict_of(here, methods, metrics, overall, bool(few), concordance),
+                smallest_p=few,
                 agreement=cases.agreement_of(here, metrics),
-                concordance=cases.concordance_of(here),
+                concordance=concordance,
                 gallery=samples.gallery(measured, exhibits, model, names, methods, details, len(keys)),
                 gaps=cases.gaps(here),
                 ok=here.ok,
@@ -68,7 +73,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
     along.sort(key=lambda case: order.get(case.metric, len(order)))
     unusable = sample_table.filter(pl.col("status") != "ok").sort("model", "sample").unique(maintain_order=True)
     return PageView(
-        title=title or str(tables.run.get("name") or "Heatcheck"),
+        title=title or _title(keys) or str(tables.run.get("name") or "Heatcheck"),
         facts=tables.run,
         cases=tuple(views),
         skips=tuple(tables.run.get("skipped", ())),
@@ -77,6 +82,22 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         along=trajectory_views(along, {(view.model, view.data): view.methods for view in views}),
         heat_map=heat_map(tables.board, tables.run),
     )
+
+
+def _title(keys: Sequence[tuple[str, str]]) -> str:
+    """The models on the data; more than two of either are counted.
+
+    Example:
+        >>> _title([("resnet50", "val"), ("vit", "val")]), _title([("a", "x"), ("b", "x"), ("c", "x")])
+        ('resnet50 and vit on val', '3 models on x')
+    """
+    models, data = (list(dict.fromkeys(key[i] for key in keys if key[i])) for i in (0, 1))
+    parts = [
+        " and ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
+        for names, kind in ((models, "models"), (data, "data sets"))
+        if names
+    ]
+    return " on ".join(parts)
 
 
 def _cases(run: Mapping[str, Any], board: pl.DataFrame) -> list[tuple[str, str]]:

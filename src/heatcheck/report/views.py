@@ -8,45 +8,13 @@ from heatcheck.report.along import TrajectoryView
 from heatcheck.report.charts import Axis, CostChart, CurveChart
 from heatcheck.report.exhibits import Exhibit
 from heatcheck.report.heat_map import HeatMap
+from heatcheck.report.method_view import MethodView
 from heatcheck.report.multiverse import MultiverseView
 from heatcheck.report.retraining import RetrainingView
+from heatcheck.report.verdict_view import Verdict
 
 Row = Mapping[str, Any]
 _COLUMNS = 3  # of a long text
-
-
-@dataclass(frozen=True)
-class MethodView:
-    """A method's name, colour and line style, the same everywhere on the page.
-
-    Args:
-        index: its place among the case's methods.
-        name: its full name.
-        control: shown for comparison only.
-        slot: its colour; −1 for controls.
-        dash: its line style, where colours repeat, and of controls, which have none.
-    """
-
-    index: int
-    name: str
-    control: bool
-    slot: int
-    dash: int
-
-    @property
-    def head(self) -> str:
-        """The name without its parameters."""
-        return self.name.partition("(")[0] or self.name
-
-    @property
-    def rest(self) -> str:
-        """The parameters, with their brackets."""
-        return self.name[len(self.head) :]
-
-    @property
-    def css(self) -> str:
-        """Its CSS classes in charts."""
-        return f"sc c{self.dash}" if self.slot < 0 else f"s{self.slot} d{self.dash}"
 
 
 @dataclass(frozen=True)
@@ -129,6 +97,11 @@ class MetricView:
             return f"scores are at least {_bound(low)}"
         return f"scores are at most {_bound(high)}" if high is not None else "scores have no bound"
 
+    @property
+    def undecided(self) -> tuple[MethodView, ...]:
+        """Methods that may be the best, and are not significantly better than random either."""
+        return tuple(m for m in (*self.best, *self.tied) if m in (self.not_better or ()))
+
     def row(self, method: MethodView) -> LeaderboardRow | None:
         """A method's row."""
         return next((row for row in self.rows if row.method is method), None)
@@ -185,6 +158,7 @@ class CaseView:
         metrics: in the order of the run's facts.
         overall: over all metrics; empty where nothing is ranked.
         never_better: methods that no metric finds better than random.
+        verdict: which method to use, and what the run cannot say.
         smallest_p: where the samples are too few for any method to differ from random: the smallest possible p-value.
         agreement: τ of two metrics' rankings, by their indices.
         concordance: Kendall's W over all metrics, as text.
@@ -204,6 +178,7 @@ class CaseView:
     metrics: tuple[MetricView, ...]
     overall: tuple[OverallRow, ...]
     never_better: tuple[MethodView, ...]
+    verdict: Verdict
     smallest_p: str
     agreement: Mapping[tuple[int, int], float]
     concordance: str

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup
@@ -94,6 +95,21 @@ def count(value: float | None) -> str:
             size = value / (1e3 if unit == "k" else limit)
             return f"{size:.3g}{unit}"
     return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
+
+
+def day(moment: str) -> str:
+    """A moment as people write it; what is no moment stays as it is.
+
+    Example:
+        >>> day("2026-11-17T19:42:08+00:00"), day("yesterday")
+        ('17 November 2026, 19:42 UTC', 'yesterday')
+    """
+    try:
+        known = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    zone = " UTC" if known.utcoffset() == timedelta(0) else ""
+    return f"{known.day} {known:%B %Y, %H:%M}{zone}"
 
 
 def rank(value: float | None) -> str:

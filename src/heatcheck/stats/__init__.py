@@ -29,6 +29,7 @@ from heatcheck.stats.multiverse import (
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
 from heatcheck.stats.ranks import rank_of, rank_sets
+from heatcheck.stats.recommendation import Recommendation, costs, recommendations
 from heatcheck.stats.removal_orders import accuracy_by_share, falls_faster_under_lerf
 from heatcheck.stats.retraining import accuracy_curves
 from heatcheck.stats.separation import auroc, eta_squared, separation
@@ -54,6 +55,7 @@ __all__ = [
     "MetaBoard",
     "MetaCase",
     "Rankings",
+    "Recommendation",
     "Trajectory",
     "Universe",
     "above_zero",
@@ -70,6 +72,7 @@ __all__ = [
     "by_factor",
     "case_table",
     "concordance",
+    "costs",
     "differences",
     "eta_squared",
     "falls_faster_under_lerf",
@@ -96,6 +99,7 @@ __all__ = [
     "rankings",
     "rankings_missing",
     "raw_sum",
+    "recommendations",
     "resampled_kendall_w",
     "resampled_means",
     "rows_by",

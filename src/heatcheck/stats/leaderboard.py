@@ -4,15 +4,16 @@ from itertools import groupby
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import heavy_tailed, mean_intervals
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import flips_for, holm, too_few
-from heatcheck.stats.ranks import rank_sets, rounded, strict_rank
+from heatcheck.stats.ranks import ends_of_rank_sets, rounded, significantly_better, strict_rank
 from heatcheck.stats.table import COSTS, KEYS, Array, MetricGroup, Row, groups, nan_to_null
 
-LEADERBOARD = {
+LEADERBOARD: dict[str, pl.DataType | type[pl.DataType]] = {
     "model": pl.String,
     "data": pl.String,
     "metric": pl.String,
@@ -27,6 +28,7 @@ LEADERBOARD = {
     "rank": pl.Float64,
     "rank_low": pl.Float64,
     "rank_high": pl.Float64,
+    "beaten_by": pl.List(pl.String),
     "control": pl.Boolean,
     "circular": pl.Boolean,
     "random_p": pl.Float64,
@@ -46,6 +48,8 @@ OVERALL = {
     "data": pl.String,
     "method": pl.String,
     "mean_rank": pl.Float64,
+    "mean_low": pl.Float64,
+    "mean_high": pl.Float64,
     "mean_z": pl.Float64,
     "wins": pl.Int64,
     "shared": pl.Int64,
@@ -81,7 +85,8 @@ def leaderboard(
         samples dominate the mean, so the interval is likely to be too short. `n_ok` of `n` samples have a score,
         `coverage` is their share; `n` counts the samples of all methods. `rank`: 1 + the number of ranked methods with a
         strictly better mean; `rank_low`, `rank_high`: the confidence set of the rank, simultaneous over the metric's
-        methods (`rank_sets`); all ranks where samples are too few. `random_p`: p-value of the one-sided paired test against random on common ok samples
+        methods (`rank_sets`); all ranks where samples are too few. `beaten_by`: the ranked methods that are significantly better,
+        by name; null for a method that is not ranked. `random_p`: p-value of the one-sided paired test against random on common ok samples
         (`above_zero`), Holm-corrected over the metric's methods (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
         direction, is significant; null where nothing was tested. `reason`: why a method is not ranked. `seconds`,
         `forwards`, `backwards`: means per ok sample. Methods without a score come last.
@@ -92,7 +97,7 @@ def leaderboard(
         ends = mean_intervals(group.scores, seed=seed, resamples=resamples, level=level).tolist()
         random_p, worse_p = _against_random(group, facts, seed, level)
         tests = sum(not (np.isnan(p) or facts.is_control(m)) for m, p in zip(group.methods, random_p, strict=True))
-        rank, rank_low, rank_high = _ranks(group, reasons, seed, resamples, level, tests)
+        rank, rank_low, rank_high, better = _ranks(group, reasons, seed, resamples, level, tests)
         board: list[Row] = []
         for i, method in enumerate(group.methods):
             low, high = facts.clipped(group.metric, ends[i][0], group.means[i], ends[i][1])
@@ -110,6 +115,9 @@ def leaderboard(
                     "rank": nan_to_null(rank[i]),
                     "rank_low": nan_to_null(rank_low[i]),
                     "rank_high": nan_to_null(rank_high[i]),
+                    "beaten_by": None
+                    if reasons[i]
+                    else [m for m, up in zip(group.methods, better[:, i], strict=True) if up],
                     "control": facts.is_control(method),
                     "circular": (method, group.metric) in facts.circular,
                     "random_p": nan_to_null(random_p[i]),
@@ -127,21 +135,24 @@ def leaderboard(
 
 def _ranks(
     group: MetricGroup, reasons: list[str | None], seed: int, resamples: int, level: float, tests: int
-) -> tuple[Array, Array, Array]:
-    """Rank and its confidence set; NaN for methods that are not ranked.
+) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
+    """Rank and its confidence set, NaN for methods that are not ranked; and who is significantly better than whom.
 
     Ranks are by means over each method's own samples, sets by common samples: a set is widened to hold the rank.
     """
     ranked = [i for i, reason in enumerate(reasons) if reason is None]
     out = np.full((3, len(group.methods)), np.nan)
+    found = np.zeros((len(group.methods),) * 2, dtype=bool)
     if ranked:
         scale = float(np.abs(group.means[ranked]).max())
         rank = strict_rank(rounded(group.sign * group.means[ranked], scale))
-        low, high = rank_sets(
+        better = significantly_better(
             group.oriented[ranked], seed=seed, resamples=resamples, level=level, tests=max(tests, len(ranked))
         )
+        low, high = ends_of_rank_sets(better)
         out[:, ranked] = rank, np.fmin(low, rank), np.fmax(high, rank)
-    return out[0], out[1], out[2]
+        found[np.ix_(ranked, ranked)] = better
+    return out[0], out[1], out[2], found
 
 
 def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
@@ -220,7 +231,8 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         facts: directions of the metrics, and which of them do not count.
 
     Returns:
-        `mean_rank`: over the metrics that rank the method. `mean_z`: mean over them of the z-score of the method's
+        `mean_rank`: over the metrics that rank the method; `mean_low`, `mean_high`: likewise of the ends of the ranks'
+        confidence sets. `mean_z`: mean over them of the z-score of the method's
         mean among the ranked methods, positive where better. `wins`: metrics in which no method ranks better;
         `shared`: those of them in which another method has the same rank. `metrics` of `of`: how many metrics rank
         the method, out of those that count.
@@ -229,7 +241,7 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     without = set(left_out(board, facts).select(KEYS).rows())
     methods = board.filter(~pl.col("control")).sort("model", "data", "metric", "method")
     for (model, data), case in groupby(methods.iter_rows(named=True), key=lambda r: (r["model"], r["data"])):
-        results: dict[str, list[tuple[float, float, bool, bool]]] = {}
+        results: dict[str, list[tuple[float, float, float, float, bool, bool]]] = {}
         of = 0
         for metric, entries in groupby(case, key=lambda r: str(r["metric"])):
             shown = list(entries)
@@ -245,15 +257,18 @@ def overall(board: pl.DataFrame, facts: Facts) -> pl.DataFrame:
             tied = ranks.count(best) > 1
             for entry, score in zip(ranked, z.tolist(), strict=True):
                 first = entry["rank"] == best
-                results[entry["method"]].append((entry["rank"], score, first, first and tied))
+                ends = entry["rank_low"], entry["rank_high"]
+                results[entry["method"]].append((entry["rank"], *ends, score, first, first and tied))
         for method, per_metric in results.items():
-            rank, score, wins, shared = np.array(per_metric).reshape(-1, 4).T
+            rank, low, high, score, wins, shared = np.array(per_metric).reshape(-1, 6).T
             rows.append(
                 {
                     "model": model,
                     "data": data,
                     "method": method,
                     "mean_rank": float(rank.mean()) if len(rank) else None,
+                    "mean_low": float(low.mean()) if len(rank) else None,
+                    "mean_high": float(high.mean()) if len(rank) else None,
                     "mean_z": float(score.mean()) if len(score) else None,
                     "wins": int(wins.sum()),
                     "shared": int(shared.sum()),

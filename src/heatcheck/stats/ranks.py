@@ -82,7 +82,17 @@ def rank_sets(
     with many samples, of which none dominate, normal draws that are bent by the skewness of each difference.
     """
     better = significantly_better(scores, seed=seed, resamples=resamples, level=level, tests=tests)
-    return 1.0 + better.sum(axis=0), len(scores) - better.sum(axis=1, dtype=np.float64)
+    return ends_of_rank_sets(better)
+
+
+def ends_of_rank_sets(better: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The lowest and the highest rank of each method, from who is significantly better than whom.
+
+    Example:
+        >>> ends_of_rank_sets(np.array([[False, True], [False, False]]))
+        (array([1., 2.]), array([1., 2.]))
+    """
+    return 1.0 + better.sum(axis=0), len(better) - better.sum(axis=1, dtype=np.float64)
 
 
 def significantly_better(

@@ -39,6 +39,7 @@
   function showCase(index) {
     for (const panel of $$("[data-case]")) panel.hidden = panel.dataset.case !== String(index);
     hintAtMore();
+    window.dispatchEvent(new Event("resize"));
   }
   // Tables wider than the page have a shadow at the side where they continue.
   function hintAtMore() {
@@ -72,7 +73,7 @@
       if (focus) chosen.focus();
     };
     tabs.forEach((tab, i) => {
-      tab.addEventListener("click", () => show(tab));
+      tab.addEventListener("click", () => { show(tab); clearNames(); });
       tab.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (step) show(tabs[(i + step + tabs.length) % tabs.length], true);
@@ -117,6 +118,36 @@
       });
     });
   }
+
+  // Grids of cards and pictures have as many columns as leave no single one in the last row.
+  function balance(box) {
+    const most = Math.max(1, Math.floor(box.clientWidth / Number(box.dataset.balance)));
+    const n = box.children.length;
+    const filled = (columns) => (n % columns || columns) / columns;
+    let best = most;
+    for (let columns = most; columns > Math.max(1, 0.6 * most); columns -= 1) if (filled(columns) > filled(best)) best = columns;
+    if (most > 1 && n > most) box.style.gridTemplateColumns = `repeat(${best}, minmax(0, 1fr))`;
+    else box.style.removeProperty("grid-template-columns");
+  }
+  const balanceAll = () => $$("[data-balance]").forEach(balance);
+  balanceAll();
+  window.addEventListener("resize", balanceAll);
+
+  // Names of points give way where they would lie over one another: those on the front stay first.
+  function clearNames() {
+    for (const plot of $$(".cost .plot")) {
+      const kept = [];
+      for (const name of [...$$(".name.front", plot), ...$$(".name:not(.front)", plot)]) {
+        name.classList.remove("off");
+        const a = name.getBoundingClientRect();
+        const free = kept.every((b) => a.right < b.left || b.right < a.left || a.bottom - 2 < b.top || b.bottom - 2 < a.top);
+        if (free && a.right <= innerWidth) kept.push(a);
+        else name.classList.add("off");
+      }
+    }
+  }
+  clearNames();
+  window.addEventListener("resize", clearNames);
 
   // One tooltip for the whole page.
   const tip = $("#tip");
@@ -375,7 +406,6 @@
   const alignAll = () => longTexts.forEach(align);
   alignAll();
   window.addEventListener("resize", alignAll);
-  if (pick) pick.addEventListener("change", alignAll);
 
   function column(key) {
     const [c, row, id] = key.split(":").map(Number);

@@ -1,0 +1,306 @@
+"""The first screen: which method to use, how sure that is, what it costs, and what the run cannot say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from heatcheck import stats
+from heatcheck.report import wording
+from heatcheck.report.cases import Tables
+from heatcheck.report.charts import Axis
+from heatcheck.report.method_view import MethodView
+from heatcheck.report.verdict_view import Phrase, RankChart, RankRow, Sentence, Verdict
+from heatcheck.report.views import MetricView, OverallRow
+from heatcheck.stats import Recommendation
+
+_NAMED = 3  # methods that the sentence names
+_ROWS = 24  # of the picture
+_CHEAPER = 1.5  # a smaller difference in cost is not worth a word
+
+
+def verdict_of(
+    tables: Tables,
+    methods: Sequence[MethodView],
+    metrics: Sequence[MetricView],
+    overall: Sequence[OverallRow],
+    powerless: bool,
+    concordance: str,
+) -> Verdict:
+    """The first screen of one case.
+
+    Args:
+        tables: the case's tables.
+        methods: in the order of the page.
+        metrics: in the order of the page.
+        overall: methods by their mean rank.
+        powerless: whether there are too few samples for any method to differ significantly from random.
+        concordance: Kendall's W over all metrics, as text; empty where undefined.
+    """
+    views = {m.name: m for m in methods}
+    limits = tuple(_limits(tables, metrics, concordance))
+    found = next(stats.recommendations(tables.board, tables.facts), None)
+    if found is None:
+        return Verdict(_nothing(tables, metrics), (), (), limits, None)
+    costs = _Costs(tables)
+    group = (found.method, *found.ties)
+    ranks = {row.method.name: row for row in overall}
+    named = () if len(group) <= _NAMED else tuple(views[m] for m in found.ties)
+    return Verdict(
+        headline=_headline(found, views, costs, ranks[found.method], powerless, len(tables.samples)),
+        body=tuple(_body(found, views, costs, powerless)),
+        ties=named,
+        limits=limits,
+        chart=rank_chart(tables, views, costs, group),
+    )
+
+
+class _Costs:
+    """What a map costs: passes, or seconds where none were counted."""
+
+    def __init__(self, tables: Tables) -> None:
+        rows = {r["method"]: r for r in stats.costs(tables.board).iter_rows(named=True)}
+        self.unit = "passes" if any(r["passes"] for r in rows.values()) else "seconds"
+        self._rows = rows
+
+    def __getitem__(self, method: str) -> float | None:
+        value = self._rows.get(method, {}).get(self.unit)
+        return None if value is None else float(value)
+
+    def short(self, method: str) -> str:
+        """Passes or seconds, as a number."""
+        return "–" if self[method] is None else wording.count(_tidy(self[method] or 0.0))
+
+    def told(self, method: str) -> str:
+        """Passes and seconds, in words."""
+        row = self._rows.get(method, {})
+        seconds = f"{wording.count(_tidy(row['seconds']))} s" if row.get("seconds") else ""
+        if not row.get("passes"):
+            return seconds or "an unknown time"
+        passes = f"{wording.count(_tidy(row['passes']))} pass{'' if row['passes'] == 1 else 'es'}"
+        return f"{passes} ({seconds})" if seconds else passes
+
+
+def _tidy(value: float) -> float:
+    """A whole number from 10 on, two significant digits below."""
+    return float(round(value)) if value >= 10 else float(f"{value:.2g}")
+
+
+def _headline(
+    found: Recommendation,
+    views: Mapping[str, MethodView],
+    costs: _Costs,
+    rank: OverallRow,
+    powerless: bool,
+    samples: int,
+) -> Sentence:
+    chosen, ties = views[found.method], [views[m] for m in found.ties]
+    over = f"{rank.mean_rank} over {_counted(len(found.metrics), 'metric')}"
+    if powerless:
+        return (
+            Phrase(f"{_counted(samples, 'sample')} {'tells' if samples == 1 else 'tell'} no two methods apart. "),
+            Phrase(method=chosen),
+            Phrase(f" has the best mean rank, {over}, but each of the others may be as good. Use more samples."),
+        )
+    saving = _saving(found, views, costs)
+    if not ties:
+        return Phrase("Use "), Phrase(method=chosen), Phrase(f": it has the best mean rank, {over}.")
+    if len(ties) < _NAMED:
+        return (
+            Phrase("Use "),
+            *_listed([chosen, *ties], "or"),
+            Phrase(": nothing here tells them apart"),
+            *(saving or (Phrase(", nor do their costs"),)),
+            Phrase("."),
+        )
+    return (
+        Phrase("Use "),
+        Phrase(method=chosen),
+        Phrase(f" or one of {len(ties)} others: nothing here tells them apart"),
+        *saving,
+        Phrase("."),
+    )
+
+
+def _saving(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs) -> Sentence:
+    """Which of the methods that nothing tells apart is much cheaper than the recommended one; empty where none is."""
+    known = [(costs[m], m) for m in (found.method, *found.ties)]
+    priced = [(cost, name) for cost, name in known if cost]
+    own = costs[found.method]
+    if not priced or not own:
+        return ()
+    least, cheapest = min(priced, key=lambda pair: pair[0])
+    if cheapest == found.method:
+        return Phrase(", and "), Phrase(method=views[cheapest]), Phrase(" costs least")
+    ratio = own / least
+    if ratio < _CHEAPER:
+        return ()
+    return Phrase(", and "), Phrase(method=views[cheapest]), Phrase(f" costs {_times(ratio)} less")
+
+
+def _times(ratio: float) -> str:
+    return f"{wording.count(_tidy(ratio))} times"
+
+
+def _body(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs, powerless: bool) -> Iterator[Sentence]:
+    chosen = Phrase(method=views[found.method])
+    if not powerless:
+        yield (chosen, *_how_sure(found, views))
+        yield _against_random(found)
+    cheapest = min((m for m in found.ties if costs[m]), key=lambda m: costs[m] or 0.0, default=None)
+    other: Sentence = ()
+    if cheapest and (costs[cheapest] or 0) < (costs[found.method] or 0):
+        other = Phrase(", one of "), Phrase(method=views[cheapest]), Phrase(f" {costs.told(cheapest)}")
+    yield Phrase("A map of "), chosen, Phrase(f" takes {costs.told(found.method)}"), *other, Phrase(".")
+
+
+def _how_sure(found: Recommendation, views: Mapping[str, MethodView]) -> Sentence:
+    others = len(found.ties) + len(found.behind) + len(found.ahead)
+    if not others:
+        return (Phrase(" is the only method that was ranked."),)
+    won = f" is significantly better than {len(found.behind)} of the {others} others"
+    won = won if others > 1 else f" is {'' if found.behind else 'not '}significantly better than the other method"
+    sure = "(95 % confidence within each metric)"
+    if not found.ahead:
+        return (Phrase(f"{won} under some metric, and worse than none under any {sure}."),)
+    worst = sorted(found.ahead.items(), key=lambda pair: -len(pair[1]))[0]
+    more = f", and {len(found.ahead) - 1} more somewhere" if len(found.ahead) > 1 else ""
+    return (
+        Phrase(f"{won} and nowhere worse {sure}; but "),
+        Phrase(method=views[worst[0]]),
+        Phrase(" is better than it under "),
+        *_metric_names(worst[1]),
+        Phrase(f"{more}."),
+    )
+
+
+def _against_random(found: Recommendation) -> Sentence:
+    if not found.tested:
+        return (Phrase("It was not compared with a random map."),)
+    if not found.not_better:
+        n = len(found.tested)
+        every = "the one metric" if n == 1 else f"all {n} metrics"
+        return (Phrase(f"It is better than a random map under {every}."),)
+    if len(found.not_better) == len(found.tested):
+        return (Phrase("No metric finds it better than a random map."),)
+    return Phrase("It is not better than a random map under "), *_metric_names(found.not_better), Phrase(".")
+
+
+def _nothing(tables: Tables, metrics: Sequence[MetricView]) -> Sentence:
+    if not tables.scores.height:
+        return (Phrase("Nothing was scored for this model."),)
+    if any(m.best and m.left_out for m in metrics):
+        return (Phrase("No method can be recommended: no metric counts in the mean rank."),)
+    return (Phrase("No method can be recommended: no metric ranks at least two methods."),)
+
+
+def _limits(tables: Tables, metrics: Sequence[MetricView], concordance: str) -> Iterator[Sentence]:
+    """What the run cannot say."""
+    run, n = tables.run, len(tables.samples)
+    yield (
+        Phrase(
+            f"How the methods do on another model or on other data: every score is of this model, on {_counted(n, 'sample')}. "
+            "Intervals and tests are about the data that the samples were drawn from."
+        ),
+    )
+    without = [m for m in metrics if m.best and m.left_out]
+    for reason in dict.fromkeys(m.left_out for m in without):
+        names = [m.name for m in without if m.left_out == reason]
+        does = "does" if len(names) == 1 else "do"
+        told = _about_several(reason) if len(names) > 1 else reason
+        yield *_metric_names(names), Phrase(f" {does} not count in the mean rank, as {told}.")
+    if concordance and len(metrics) > 1:
+        yield (
+            Phrase(
+                f"Which metric is right: they agree with W = {concordance} (1 is full agreement, 0 is none), "
+                "and a mean rank is a summary, not a test."
+            ),
+        )
+    if run.get("profile_note") and not run.get("paper"):
+        yield (
+            Phrase(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),
+        )
+    skipped = {s.get("method") for s in run.get("skipped", ()) if s.get("method") and not s.get("metric")}
+    if skipped:
+        does = "does" if len(skipped) == 1 else "do"
+        yield (Phrase(f"Anything about {_counted(len(skipped), 'method')} that {does} not apply here, see Gaps."),)
+    oracle = next((m["name"] for m in run.get("methods", ()) if m.get("id") == "oracle"), None)
+    if oracle is not None and tables.board.filter(pl.col("method") == oracle).height:
+        yield (
+            Phrase("How good a map can be: "),
+            Phrase(text=str(oracle), is_metric=True),
+            Phrase(
+                ", the single-deletion oracle, is the best possible map only where units are deleted one at a time (sds); "
+                "elsewhere it is a control like the others, no upper bound."
+            ),
+        )
+
+
+def _about_several(reason: str) -> str:
+    return reason.replace("it does not measure", "they do not measure")
+
+
+def _counted(n: int, thing: str) -> str:
+    return f"{n} {thing}{'' if n == 1 else 's'}"
+
+
+def _listed(methods: Sequence[MethodView], word: str) -> Iterator[Phrase]:
+    for i, method in enumerate(methods):
+        if i:
+            yield Phrase(f" {word} " if i == len(methods) - 1 else ", ")
+        yield Phrase(method=method)
+
+
+def _metric_names(names: Sequence[str]) -> Iterator[Phrase]:
+    for i, name in enumerate(names):
+        if i:
+            yield Phrase(" and " if i == len(names) - 1 else ", ")
+        yield Phrase(text=name, is_metric=True)
+
+
+def rank_chart(
+    tables: Tables, views: Mapping[str, MethodView], costs: _Costs, group: Sequence[str]
+) -> RankChart | None:
+    """Mean ranks with the ranks that methods may have, cheapest method first.
+
+    A circular score is not ranked, so it counts neither here nor in a mean rank.
+
+    Args:
+        tables: the case's tables.
+        views: its methods by name.
+        costs: what their maps cost.
+        group: the recommended method and those that nothing tells apart from it.
+    """
+    found = [r for r in tables.totals.iter_rows(named=True) if r["mean_rank"] is not None]
+    if len(found) < 2:
+        return None
+    worst = max(len(found), max(r["mean_high"] for r in found))
+    axis = _rank_axis(worst)
+    shown = sorted(found[:_ROWS], key=lambda r: (costs[r["method"]] or 0.0, r["mean_rank"]))
+    rows, best = [], float("inf")
+    for r in shown:
+        front = r["mean_rank"] < best
+        best = min(best, r["mean_rank"])
+        low, high = r["mean_low"], r["mean_high"]
+        rows.append(
+            RankRow(
+                method=views[r["method"]],
+                mean_rank=f"{r['mean_rank']:.1f}",
+                ranks=f"{low:.1f} to {high:.1f}" if high > low else "",
+                left=axis.at(low),
+                x=axis.at(r["mean_rank"]),
+                right=axis.at(high),
+                cost=costs.short(r["method"]),
+                chosen=r["method"] in group,
+                front=front,
+            )
+        )
+    return RankChart(axis, tuple(rows), costs.unit, len(found) - len(shown))
+
+
+def _rank_axis(worst: float) -> Axis:
+    """Ranks from 1 to the last; at most seven of them are written."""
+    low, high = 1 - 0.02 * worst, worst * 1.02
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if worst / s <= 7)
+    places = sorted({1, *range(step, int(worst) + 1, step)} - ({2} if step == 2 else set()))
+    edge = Axis(low, high)
+    return Axis(low, high, False, tuple((edge.at(k), str(k)) for k in places), 1)
