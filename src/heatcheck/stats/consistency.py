@@ -260,11 +260,11 @@ def _orders(table: CaseTable, drawn: Array | None, level: float) -> tuple[OrderA
 
 def ordered_pairs(cases: Sequence[MetaCase]) -> list[tuple[int, int]]:
     """Numbers of cases that differ in the order of removal alone: MoRF, then LeRF."""
-    by_key = {(c.pair, c.protocol.kin, c.protocol.order): i for i, c in enumerate(cases) if c.protocol.order}
+    by_key = {(c.pair, c.protocol.settings, c.protocol.order): i for i, c in enumerate(cases) if c.protocol.order}
     return [
-        (i, by_key[pair, kin, LEAST_FIRST])
-        for (pair, kin, order), i in by_key.items()
-        if order == MOST_FIRST and (pair, kin, LEAST_FIRST) in by_key
+        (i, by_key[pair, settings, LEAST_FIRST])
+        for (pair, settings, order), i in by_key.items()
+        if order == MOST_FIRST and (pair, settings, LEAST_FIRST) in by_key
     ]
 
 

@@ -23,14 +23,14 @@ class CaseProtocol:
         name: what tables call it, such as `morf(steps=20)`.
         metric: the metric's id, such as `morf`.
         order: `morf` or `lerf` where the most or the least relevant units are removed first; else empty.
-        kin: the same for two protocols that differ in their order alone.
+        settings: the same for two protocols that differ in their order alone.
         unit: of its scores; `%` for areas under curves of accuracy.
     """
 
     name: str
     metric: str
     order: str = ""
-    kin: str = ""
+    settings: str = ""
     unit: str = ""
 
 
