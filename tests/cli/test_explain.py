@@ -82,8 +82,8 @@ def test_a_warning_tells_what_is_cut_off_of_a_text() -> None:
 
 def test_texts_without_a_reference_have_no_score_whatever_their_length() -> None:
     model = small_model()
-    marked = Sample("marked", "1", "a good film . it is fun", reference={"spans": [(2, 6)]})
-    plain = Sample("plain", "2", "good")
+    marked = Sample("marked", "1", SHORT, reference={"spans": [(2, 6)]})
+    plain = Sample("plain", "2", "a")
     data = Dataset("texts", Modality.TEXT, (plain, marked))
     scores = hc.score(model, data, ["input_magnitude"], metric="synscore")
     assert scores.isnan().tolist() == [[True, False]]
