@@ -4,10 +4,18 @@ import pytest
 
 import heatcheck as hc
 from heatcheck.cli.explain import announced, explained
+from heatcheck.core.types import Modality, NotApplicable, Sample
+from heatcheck.data.base import Dataset
 from heatcheck.models.text import TextModel
 from heatcheck.testing.text_zoo import small_text
 
 MUTANTS = (
+    (
+        "api/explain.py",
+        "if refused and len(refused) == len(groups)",
+        "if refused",
+        "test_texts_without_a_reference_have_no_score_whatever_their_length",
+    ),
     ("api/explain.py", "*([unread] if unread else [])", "", "test_a_warning_tells_what_is_cut_off_of_a_text"),
     (
         "cli/explain.py",
@@ -70,6 +78,17 @@ def test_a_warning_tells_what_is_cut_off_of_a_text() -> None:
     with pytest.warns(UserWarning, match=told):
         hc.score(model, LONG, heat, metric="morf(steps=2)")
     hc.explain(model, SHORT, method="saliency")  # here, a warning would be an error
+
+
+def test_texts_without_a_reference_have_no_score_whatever_their_length() -> None:
+    model = small_model()
+    marked = Sample("marked", "1", SHORT, reference={"spans": [(2, 6)]})
+    plain = Sample("plain", "2", "a")
+    data = Dataset("texts", Modality.TEXT, (plain, marked))
+    scores = hc.score(model, data, ["input_magnitude"], metric="synscore")
+    assert scores.isnan().tolist() == [[True, False]]
+    with pytest.raises(NotApplicable, match="synscore needs a reference 'mask', and none was given"):
+        hc.score(model, Dataset("texts", Modality.TEXT, (plain,)), ["input_magnitude"], metric="synscore")
 
 
 def test_a_note_tells_what_is_cut_off_of_texts(capsys: pytest.CaptureFixture[str]) -> None:

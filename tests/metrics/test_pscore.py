@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from heatcheck.core.types import Inputs, NotApplicable, Streams
 from heatcheck.metrics.pscore import cosine
 
 MUTANTS = (
+    ("metrics/pscore.py", "        if alike:\n", "        if not alike:\n", "test_what_is_compared_is_told"),
     ("metrics/pscore.py", "torch.cat([flat[:k], flat[k + 1 :]]).mean(0)", "flat.mean(0)", "test_known_answers"),
     (
         "metrics/pscore.py",
@@ -318,6 +320,48 @@ def test_models_that_cut_alike_are_compared_on_tokens_unless_words_are_asked_for
     assert tokens == pytest.approx(slow_pscore([p[1:8], q[1:8]], 0), abs=1e-12)
     joined = [[*m[1:6], m[6] + m[7]] for m in (p, q)]
     assert words == pytest.approx(slow_pscore(joined, 0), abs=1e-12)
+
+
+@pytest.mark.parametrize("spec", ["pscore", "pscore(on=words)"])
+def test_padding_changes_nothing(toys, spec):
+    model = toys.words()
+    blank = {"attention": 0, "special": True, "word": -1, "sentence": -1}
+    found = []
+    for more in (0, 500):
+        batches, maps = {}, {}
+        for k, (name, tokens) in enumerate({"p": WORDPIECE, "q": BPE}.items()):
+            batch = placed(toys, model, tokens)
+            heat = toys.random_maps(model, batch, 1, seed=k).items[0].values
+            wide = {key: F.pad(v, (0, more), value=blank.get(key, 0)) for key, v in batch.x.tensors.items()}
+            batches[name] = replace(batch, x=Inputs(wide))
+            maps[name] = toys.maps_of(model, batches[name], F.pad(heat, (0, more), value=9.0))
+        found.append([float(scores.value) for scores in toys.metric(spec).across(batches, maps).values()])
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("spec", "cut", "on"),
+    [
+        ("pscore", "alike", "token by token"),
+        ("pscore", "otherwise", "word by word where models have different tokens, else token by token"),
+        ("pscore(on=words)", "alike", "word by word"),
+        ("pscore(on=sites)", "otherwise", "token by token, among models that have the same tokens"),
+    ],
+)
+def test_what_is_compared_is_told(toys, spec, cut, on):
+    p, q = toys.words(), toys.words()
+    q.preprocessing = {"alike": p.preprocessing, "otherwise": {"tokenizer": "another"}}[cut]
+    assert toys.metric(spec).comparison({"p": p, "q": q}) == f"the cosine with the mean map of p, q, {on}"
+
+
+def test_what_is_compared_of_pictures_is_told(toys):
+    models = dict.fromkeys("pq", toys.linear())
+    for spec, told in {
+        "pscore": "the cosine with the mean map of p, q, among maps of one resolution",
+        "pscore(common_resolution=true)": "the cosine with the mean map of p, q, all resized to the largest input",
+        "pscore(leave_one_out=true)": "the cosine with the mean map of the others of p, q, among maps of one resolution",
+    }.items():
+        assert toys.metric(spec).comparison(models) == told
 
 
 def test_a_method_that_only_some_models_have_is_compared_between_these(toys):

@@ -12,9 +12,8 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Batch, HeatcheckError, Sample, Streams
 from heatcheck.metrics.base import Maps
-from heatcheck.models.lengths import Rounding, padding_share
+from heatcheck.models.lengths import Extent, Rounding, padding_share
 from heatcheck.models.load import load_model
-from heatcheck.models.text import Extent
 from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
 
@@ -23,9 +22,9 @@ from .conftest import say
 MUTANTS = (
     ("models/lengths.py", "-(-n // step) * step", "(n // step + 1) * step", "test_lengths_are_rounded_up_to_the_grid"),
     ("models/lengths.py", "small: int = 4", "small: int = 32", "test_at_most_a_tenth_of_real_texts_is_padding"),
-    ("models/text.py", "span[0] < self.last", "span[1] <= self.last", "test_a_span_is_read_if_a_part_of_it_is"),
+    ("models/lengths.py", "span[0] < self.last", "span[1] <= self.last", "test_a_span_is_read_if_a_part_of_it_is"),
     (
-        "models/text.py",
+        "models/lengths.py",
         "extent.tokens + extent.cut for extent",
         "extent.tokens for extent",
         "test_what_is_cut_off_is_told",

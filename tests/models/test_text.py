@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable, Sample, Streams
 from heatcheck.fills.text import Mask, Pad, Remove, Unk
 from heatcheck.models.load import load_model
-from heatcheck.models.text import TextModel, dense, sentences, token_mask
+from heatcheck.models.text import TextModel
+from heatcheck.models.tokens import dense, sentences, token_mask
 from heatcheck.models.vision_shim import load_transformers
 
 from .conftest import WORDS, save_text_model, say

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from heatcheck.core.types import Inputs, Sample
 from heatcheck.models.load import load_model
-from heatcheck.models.text import pieces
+from heatcheck.models.tokens import pieces
 
 from .conftest import say
 
 MUTANTS = (
     (
-        "models/text.py",
+        "models/tokens.py",
         'text[end:stop] if stop > max(start, end) else ""',
         "text[start:stop]",
         "test_pieces_are_the_text",

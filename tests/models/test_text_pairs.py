@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from heatcheck.core.types import HeatcheckError, TextPair
-from heatcheck.models.text import read_together
 from heatcheck.models.text_questions import unpadded
+from heatcheck.models.tokens import read_together
 from heatcheck.models.words import words
 from heatcheck.testing.text_zoo import FAMILIES, said, small_text
 
 MUTANTS = (
-    ("models/text.py", "len(pair.first) + 1", "len(pair.first)", "test_a_pair_stands_in_its_joined_text"),
-    ("models/text.py", "[len(pair.first)] if pair else ()", "()", "test_a_pair_stands_in_its_joined_text"),
+    ("models/tokens.py", "len(pair.first) + 1", "len(pair.first)", "test_a_pair_stands_in_its_joined_text"),
+    ("models/tokens.py", "[len(pair.first)] if pair else ()", "()", "test_a_pair_stands_in_its_joined_text"),
     ("models/words.py", "elif _blank(text, offsets[before])", "elif False", "test_words_of_every_kind_of_tokenizer"),
     (
         "models/words.py",

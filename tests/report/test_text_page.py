@@ -18,6 +18,18 @@ MUTANTS = [
         'f"t{-levels[i]}" if levels[i]',
         "test_colours_are_signed_and_only_weak_lines_are_folded",
     ),
+    (
+        "report/samples.py",
+        ' if e["kind"] in SCRIPTED}',
+        "}",
+        "test_the_script_has_every_map_of_a_gallery_of_texts",
+    ),
+    (
+        "report/samples.py",
+        "for m, e in item.maps if e",
+        "for m, e in item.maps[:1] if e",
+        "test_the_script_has_every_map_of_a_gallery_of_texts",
+    ),
 ]
 FEW = {"lime": (0.9, 4, 9, 0), "saliency": (0.5, 4, 1, 1), "rise": (0.3, 4, 1, 1), "deep_lift": (0.1, 4, 1, 1)}
 
@@ -106,14 +118,35 @@ def test_what_people_marked_is_underlined_everywhere(page):
     assert html.count("<u>") == html.count("</u>")
 
 
-def test_the_script_has_every_map_of_the_gallery_and_the_text_once(page):
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page[0], re.DOTALL)[1])["cases"][0]
+def script_of(html):
+    """What the script of a page with one case knows."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1])["cases"][0]
+
+
+def test_the_script_has_a_text_once_and_its_maps_without_it(page):
+    data = script_of(page[0])
     texts = [s for s in data["samples"].values() if s["input"]]
     assert len(texts) >= 2 and all(len(s["input"]["pieces"]) == 102 for s in texts)
-    gallery = {key for key in data["maps"] if data["maps"][key]["kind"] == "text"}
-    assert len({key.split(":")[0] for key in gallery}) == 8
     assert all("blocks" not in made and "pieces" not in made for made in data["maps"].values())
     assert data["sparks"]["names"] == ["morf", "abpc"] and page[1].sparks >= 4
+
+
+@pytest.mark.parametrize("text", [True, False], ids=["texts", "pictures"])
+def test_the_script_has_every_map_of_a_gallery_of_texts(fake, text):
+    """It draws columns of texts itself; pictures of the gallery are on the page, and would be there twice."""
+    run = fake(methods=FEW, metrics=("morf",), n=24, text=text, shown=4, spoil=False)
+    data = script_of(render(run))
+    place = {known["name"]: int(i) for i, known in data["samples"].items()}
+    stored = {place[sample] for _, sample, _ in run._maps}
+    extremes = {
+        f"{cell.split(':')[0]}:{sample}"
+        for cell, known in data["cells"].items()
+        for sample, _ in known["best"] + known["worst"]
+        if sample in stored
+    }
+    every = {f"{m}:{place[s]}" for m in range(len(data["methods"])) for _, s in run.gallery()}
+    assert len(every) == 4 * 8 and len(every - extremes) > 8
+    assert set(data["maps"]) == (extremes | every if text else extremes)
 
 
 def test_a_short_text_is_shown_under_all_methods(fake):

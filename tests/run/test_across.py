@@ -77,6 +77,9 @@ def test_any_number_of_models_agree_with_the_formula(make_setup, trio, tmp_path,
         assert status == "ok"
         assert value == pytest.approx(slow_pscore(result, list(models), model, method, sample), abs=1e-12)
     assert result.failed == 0
+    told = f"pscore: the cosine with the mean map of {', '.join(models)}, among maps of one resolution"
+    facts = result.facts["remarks"]
+    assert {(r["model"], r["metric"], r["remark"]) for r in facts} == {(m, "pscore", told) for m in models}
 
 
 def test_a_method_is_compared_between_the_models_that_have_it(make_setup, trio, tmp_path):

@@ -152,7 +152,7 @@ def score(
     scored = collect(maps)
     check_explains(scored, explained)
     classes = common_target(scored) if classes is None else classes
-    values, order = [], []
+    values, order, refused = [], [], []
     given = as_inputs(explained, x)
     groups = list(batches_of(explained, given, classes, reference, seed))
     total = sum(len(rows) for rows, _, _ in groups)
@@ -168,8 +168,14 @@ def score(
             else:
                 items.append(item(probe, batch))
                 explainers.append(item)
-        values.append(component(probe, batch, Maps(items, explained.domain, batch, explainers)).value)
+        try:
+            values.append(component(probe, batch, Maps(items, explained.domain, batch, explainers)).value)
+        except NotApplicable as reason:  # to these inputs, such as texts of one length of which none has a reference
+            refused.append(reason)
+            values.append(torch.full((len(items), len(rows)), torch.nan, dtype=torch.float64))
         order += rows
+    if refused and len(refused) == len(groups):
+        raise refused[0]
     say_notes(model, explained, given)
     give_back()
     joined = torch.cat(values, 1)

@@ -168,6 +168,8 @@ class Domain(ABC):
 
     modality: ClassVar[Modality]
     roles: ClassVar[Mapping[str, str]]
+    aligned_by: ClassVar[str] = ""
+    """What `aligned` finds in common between models that cut a sample into different sites; empty where it finds nothing."""
     """The units that each of `ROLES` means here."""
     usual_levels: ClassVar[Mapping[str, tuple[str, ...]]]
     """Fills and units that published comparisons differ in: what a multiverse varies where nothing is said."""

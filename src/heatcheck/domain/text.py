@@ -47,6 +47,7 @@ class TextDomain(Domain):
 
     modality: ClassVar[Modality] = Modality.TEXT
     roles: ClassVar[Mapping[str, str]] = UNIT_ROLES
+    aligned_by: ClassVar[str] = "word"
     usual_levels: ClassVar[Mapping[str, tuple[str, ...]]] = {"fill": ("mask", "pad", "unk"), "units": ("token", "word")}
     map_axes: ClassVar[int] = 2
     default_fill: ClassVar[str] = "pad"

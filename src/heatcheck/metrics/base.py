@@ -15,6 +15,7 @@ from heatcheck.core.devices import CPU, moved
 from heatcheck.core.types import OK, Attribution, Batch, HeatcheckError, NotApplicable, Scores, finite_status
 from heatcheck.domain.base import Domain, Units
 from heatcheck.domain.component import Component, call_with_parameters, declare
+from heatcheck.models.base import Model
 from heatcheck.probe.asks import Ask, Shape
 from heatcheck.probe.calls import count_passes
 from heatcheck.probe.probe import Probe
@@ -234,6 +235,10 @@ class Metric(Component, ABC):
         return {
             model: component.with_statuses(s, maps[model]) for model, s in component.score_models(batches, maps).items()
         }
+
+    def comparison(self, models: Mapping[str, Model]) -> str:
+        """What a metric that compares models compares, and between which, in a phrase for whoever reads its scores."""
+        return ""
 
     def as_scores(self, found: Scores | Tensor, maps: Maps) -> Scores:
         """What `score` returned as `Scores`.

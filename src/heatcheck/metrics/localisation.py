@@ -51,16 +51,11 @@ class MaskMetric(Metric):
         share, index, count = moved(CPU, maps.on(units), units.index, units.count)  # references are there
         units = replace(units, index=index, count=count)
         value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
-        status = [OK] * len(batch)
-        for i, reference in enumerate(batch.references):
-            if "mask" not in reference:
-                continue
-            mask = torch.as_tensor(reference["mask"]).bool().cpu()
-            status[i] = mask_status(mask, units, i)
-            if status[i] == OK:
-                inside = units_inside(self.region(mask.reshape(shape)), units, i)
-                for j, own in enumerate(share[:, i, : len(inside)]):
-                    value[j, i] = self.compare(own, inside)
+        masks, status = usable_masks(batch, units)
+        for i, mask in masks.items():
+            inside = units_inside(self.region(mask.reshape(shape)), units, i)
+            for j, own in enumerate(share[:, i, : len(inside)]):
+                value[j, i] = self.compare(own, inside)
         return Scores(value, tuple(tuple(map(self._status, row, status)) for row in value.tolist()))
 
     def _status(self, value: float, status: str) -> str:
@@ -78,6 +73,19 @@ def units_inside(mask: Bool[Tensor, "..."], units: Units, row: int) -> Bool[Tens
     inside = torch.zeros(units.counts[row], dtype=torch.bool)
     inside[touched[touched >= 0]] = True
     return inside
+
+
+def usable_masks(batch: Batch, units: Units) -> tuple[dict[int, Bool[Tensor, "..."]], list[str]]:
+    """The masks that maps can be compared with, by sample, and every sample's status; `needs` tells of those without one."""
+    masks: dict[int, Tensor] = {}
+    status = [OK] * len(batch)
+    for i, reference in enumerate(batch.references):
+        if "mask" in reference:
+            mask = torch.as_tensor(reference["mask"]).bool().cpu()
+            status[i] = mask_status(mask, units, i)
+            if status[i] == OK:
+                masks[i] = mask
+    return masks, status
 
 
 def mask_status(mask: Bool[Tensor, "..."], units: Units, row: int) -> str:

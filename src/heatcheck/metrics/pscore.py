@@ -9,8 +9,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heatcheck.core.identity import canonical
 from heatcheck.core.types import OK, Batch, Inputs, NotApplicable, Scores
+from heatcheck.domain.base import Domain
 from heatcheck.metrics.base import Maps, Metric, metric
+from heatcheck.models.base import Model
 from heatcheck.probe.probe import Probe
 
 
@@ -110,6 +113,25 @@ class PseudoTruth(Metric):
                 value[model][found[model].item, found[model].row] = number
                 status[model][found[model].item][found[model].row] = reason
         return {m: Scores(value[m], tuple(map(tuple, status[m]))) for m in maps}
+
+    def comparison(self, models: Mapping[str, Model]) -> str:
+        domain = next(iter(models.values())).domain
+        alike = len({canonical(model.preprocessing) for model in models.values()}) == 1
+        whose = "the others of " if self.leave_one_out else ""
+        return f"the cosine with the mean map of {whose}{', '.join(models)}, {self._compared_on(domain, alike)}"
+
+    def _compared_on(self, domain: Domain, alike: bool) -> str:
+        """What maps are compared on, by models that read samples alike or not."""
+        site, common = domain.roles["site"], domain.aligned_by
+        if not common:
+            return "all resized to the largest input" if self.common_resolution else "among maps of one resolution"
+        if self.on == "words":
+            return f"{common} by {common}"
+        if alike:
+            return f"{site} by {site}"
+        if self.on == "sites":
+            return f"{site} by {site}, among models that have the same {site}s"
+        return f"{common} by {common} where models have different {site}s, else {site} by {site}"
 
     def _compared(self, found: Mapping[str, ModelMap]) -> dict[str, tuple[float, str]]:
         """The scores and statuses of all models that have a map of one method and sample."""

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
-from heatcheck.core.types import OK, Batch, Scores
+from heatcheck.core.types import Batch, Scores
 from heatcheck.domain.base import Units
 from heatcheck.metrics.base import Maps, Metric, metric
-from heatcheck.metrics.localisation import MASK_FACTS, MaskMetric, mask_status, top_hits, units_inside
+from heatcheck.metrics.localisation import MASK_FACTS, MaskMetric, top_hits, units_inside, usable_masks
 from heatcheck.metrics.removal import relevance_places
 from heatcheck.metrics.synscore import average_precision, trapezoid_precision
 from heatcheck.probe.probe import Probe
@@ -118,17 +118,12 @@ class RationaleIOUF1(Metric):
         place, index, count = moved(CPU, relevance_places(maps, units, "random"), units.index, units.count)
         units = Units(units.name, index, count, units.width)
         value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
-        status = [OK] * len(batch)
-        for i, reference in enumerate(batch.references):
-            if "mask" not in reference:
-                continue
-            mask = torch.as_tensor(reference["mask"]).bool().cpu()
-            status[i] = mask_status(mask, units, i)
-            if status[i] == OK:
-                inside = units_inside(mask, units, i)
-                marked, k = marked_spans(reference, units, i), top_size(self.top, inside)
-                for j in range(len(maps)):
-                    value[j, i] = span_f1(stretches(place[j, i, : len(inside)] < k), marked)
+        masks, status = usable_masks(batch, units)
+        for i, mask in masks.items():
+            inside = units_inside(mask, units, i)
+            marked, k = marked_spans(batch.references[i], units, i), top_size(self.top, inside)
+            for j in range(len(maps)):
+                value[j, i] = span_f1(stretches(place[j, i, : len(inside)] < k), marked)
         return Scores(value, (tuple(status),) * len(maps))
 
 

@@ -1,13 +1,11 @@
-"""Text classifiers of transformers: tokens with their words, sentences and places in the text."""
+"""Text classifiers of transformers, asked about word embeddings."""
 
 import contextlib
 import copy
-import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -18,7 +16,7 @@ from heatcheck.data.references import spans_of
 from heatcheck.domain.text import TextDomain, padding_of, with_start, words_of
 from heatcheck.models.base import Layer, TorchModel
 from heatcheck.models.last_token import answer_at_last, reads_last_token
-from heatcheck.models.lengths import Rounding
+from heatcheck.models.lengths import Extent, Rounding, cut_off
 from heatcheck.models.text_questions import (
     CLASSIFIER,
     alike,
@@ -31,56 +29,10 @@ from heatcheck.models.text_questions import (
     unpadded,
     word_embedding,
 )
-from heatcheck.models.words import trimmed, words
+from heatcheck.models.tokens import Tokens, filler, pieces, special_ids, token_mask, tokenized, tokenizer_digest
 
 _UNLIMITED = 512
 """Tokens read by a model that states no limit."""
-_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)")
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A text as a model reads it, without padding.
-
-    Args:
-        text: each token as its tokenizer spells it.
-        offsets: where each stands in the text, spaces in front of it left out; `(0, 0)` for special tokens. Of a pair
-            of texts, where it stands in both, joined.
-        special: which are added by the tokenizer, such as [CLS].
-        word: the word each belongs to, -1 for special ones.
-        sentence: likewise the sentence.
-        cut: how many tokens the text has beyond what the model can read.
-        types: which part of a pair each belongs to, as the network is told; empty where it is not.
-    """
-
-    ids: tuple[int, ...]
-    text: tuple[str, ...]
-    offsets: tuple[tuple[int, int], ...]
-    special: tuple[bool, ...]
-    word: tuple[int, ...]
-    sentence: tuple[int, ...] = ()
-    cut: int = 0
-    types: tuple[int, ...] = ()
-
-
-class Extent(NamedTuple):
-    """How much of a text a model reads.
-
-    Args:
-        tokens: how many tokens, special ones included.
-        cut: how many are cut off.
-        first: the place in the text where the first of them begins.
-        last: the place behind the last of them.
-    """
-
-    tokens: int
-    cut: int = 0
-    first: int = 0
-    last: int = 0
-
-    def shows(self, span: tuple[int, int]) -> bool:
-        """Whether a part of a span of characters is read, as far as the text's ends decide it."""
-        return not self.cut or (span[0] < self.last and self.first < span[1])
 
 
 class TextModel(TorchModel):
@@ -264,21 +216,10 @@ class TextModel(TorchModel):
             with contextlib.suppress(Exception):  # its status tells what is wrong with it
                 spans = spans_of(sample.reference["spans"]) if "spans" in sample.reference else []
                 found.append((self.extent(sample), spans))
-        long = sum(extent.cut > 0 for extent, _ in found)
-        if not long:
+        told = cut_off(found)
+        if not told:
             return ""
-        lost = sum(extent.cut for extent, _ in found)
-        share = lost / sum(extent.tokens + extent.cut for extent, _ in found)
-        marked = [(extent, span) for extent, spans in found for span in spans]
-        gone = sum(not extent.shows(span) for extent, span in marked)
-        told = f"{share:.0%} of all tokens" if share >= 0.01 else f"{lost} token{'' if lost == 1 else 's'}"
-        if marked:
-            told += f" and {gone} of {len(marked)} rationale spans ({gone / len(marked):.0%})"
-        longer = "the text is" if len(found) == 1 else f"{long} of {len(found)} texts {'is' if long == 1 else 'are'}"
-        return (
-            f"{self.name} reads {self.longest} tokens, and {longer} longer: what lies beyond is cut off, {told}; maps and "
-            "metrics are about what is left"
-        )
+        return f"{self.name} reads {self.longest} tokens, and {told}; maps and metrics are about what is left"
 
     def _ready(self, sample: Sample) -> Inputs:
         """Token ids as they are: every token is a word, and all of them are one sentence."""
@@ -305,39 +246,10 @@ class TextModel(TorchModel):
             raise HeatcheckError(
                 f"{self.name} reads texts, but sample {sample.name!r} is a {type(sample.content).__name__}"
             )
-        wanted = {
-            "return_offsets_mapping": True,
-            "return_special_tokens_mask": True,
-            "padding": False,
-            "verbose": False,
-        }
-        pair = sample.content if isinstance(sample.content, TextPair) else None
-        given = texts_of(sample.content)
-        found = self.tokenizer(*given, truncation=False, **wanted)
-        total = len(found["input_ids"])
-        if total > self.longest:
-            found = self.tokenizer(*given, truncation="longest_first", max_length=self.longest, **wanted)
-        ids = tuple(found["input_ids"])
-        special = tuple(bool(s) for s in found["special_tokens_mask"])
-        if all(special):
+        found = tokenized(self.tokenizer, sample.content, self.longest, types=self.types)
+        if all(found.special):
             raise HeatcheckError(f"{self.name} sees no token in sample {sample.name!r}")
-        text, shift = (pair.joined, len(pair.first) + 1) if pair else ("".join(given), 0)
-        part = [None if s else p for s, p in zip(special, found.sequence_ids(), strict=True)]
-        moved = [
-            (a + shift * bool(p), b + shift * bool(p)) for (a, b), p in zip(found["offset_mapping"], part, strict=True)
-        ]
-        offsets = tuple((0, 0) if p is None else trimmed(text, span) for span, p in zip(moved, part, strict=True))
-        own = [None if s else w for s, w in zip(special, found.word_ids(), strict=True)]
-        return Tokens(
-            ids=ids,
-            text=tuple(self.tokenizer.convert_ids_to_tokens(list(ids))),
-            offsets=offsets,
-            special=special,
-            word=words(text, moved, own, part),
-            sentence=sentences(text, offsets, special, [len(pair.first)] if pair else ()),
-            cut=total - len(ids),
-            types=tuple(found.get("token_type_ids", ())) if self.types else (),
-        )
+        return found
 
     def words(self, sample: Sample) -> set[tuple[int, ...]]:
         if isinstance(sample.content, Tensor):
@@ -423,92 +335,3 @@ class TextModel(TorchModel):
                 f"{self.name} moves the tokens behind a hidden one to other places, so that what a deletion costs cannot "
                 f"be told from what the move costs; {CLASSIFIER}"
             )
-
-
-def texts_of(content: str | TextPair) -> tuple[str, ...]:
-    """The text, or the two texts, that a tokenizer is given."""
-    return (content,) if isinstance(content, str) else tuple(content)
-
-
-def read_together(tokenizer: Any, contents: Sequence[str | TextPair], longest: int, *, in_front: bool = True) -> Inputs:
-    """Texts, or pairs of them, as one batch for training.
-
-    Args:
-        tokenizer: cuts them up.
-        contents: the texts.
-        longest: how many tokens of each are read.
-        in_front: whether padding follows behind them; else it comes before them.
-    """
-    read = [tokenizer(*texts_of(c), truncation="longest_first", max_length=longest, verbose=False) for c in contents]
-    blanks = {"input_ids": filler(tokenizer), "attention_mask": 0, "token_type_ids": tokenizer.pad_token_type_id}
-    names = {"input_ids": "ids", "attention_mask": "attention", "token_type_ids": "types"}
-
-    def joined(name: str) -> Tensor:
-        rows = [torch.tensor(found[name], dtype=torch.long) for found in read]
-        side = "right" if in_front else "left"
-        return torch.nn.utils.rnn.pad_sequence(rows, True, blanks[name], padding_side=side)
-
-    return Inputs({names[name]: joined(name) for name in names if name in read[0]})
-
-
-def filler(tokenizer: Any) -> int:
-    """The id that stands where nothing is read: the padding token's, else that of the end of a text, else of the unknown."""
-    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
-    return next((int(token) for token in known if token is not None), 0)
-
-
-def special_ids(tokenizer: Any) -> frozenset[int]:
-    """The ids of tokens that belong to no text: begin, end, separators and padding; the unknown and mask tokens do."""
-    ids = (getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "bos", "eos", "pad"))
-    return frozenset(int(i) for i in ids if i is not None)
-
-
-def tokenizer_digest(tokenizer: Any) -> str:
-    """Digest of everything that decides how a text is cut up; truncation and padding are this adapter's own."""
-    facts = json.loads(tokenizer.backend_tokenizer.to_str())
-    for mine in ("truncation", "padding"):
-        facts.pop(mine, None)
-    return digest_of(json.dumps(facts, sort_keys=True))
-
-
-def dense(labels: Sequence[int | None]) -> tuple[int, ...]:
-    """The labels numbered 0, 1, 2 … in order of appearance; -1 where there is none."""
-    numbers: dict[int, int] = {}
-    return tuple(-1 if v is None else numbers.setdefault(v, len(numbers)) for v in labels)
-
-
-def sentences(
-    text: str, offsets: Sequence[tuple[int, int]], special: Sequence[bool], also: Sequence[int] = ()
-) -> tuple[int, ...]:
-    """The sentence of each token: a new one begins after `.`, `!` or `?` followed by a space, and where one ends `also`."""
-    ends = [*(m.end() for m in _SENTENCE_END.finditer(text)), *also]
-    return dense(
-        [None if s else sum(end <= start for end in ends) for (start, _), s in zip(offsets, special, strict=True)]
-    )
-
-
-def pieces(text: str, offsets: Sequence[tuple[int, int]]) -> list[str]:
-    """What each token stands for in the text, with the space before it; joined, they are the text.
-
-    Of tokens that share a character, as bytes of an emoji do, the first has it.
-
-    >>> pieces("Uneven,  at best.", [(0, 0), (0, 2), (2, 6), (6, 7), (9, 11), (12, 16), (16, 17), (0, 0)])
-    ['', 'Un', 'even', ',', '  at', ' best', '.', '']
-    """
-    found, end = [], 0
-    for start, stop in offsets:
-        found.append(text[end:stop] if stop > max(start, end) else "")
-        end = max(end, stop)
-    return found
-
-
-def token_mask(
-    spans: Sequence[Sequence[int]], offsets: Sequence[tuple[int, int]], special: Sequence[bool]
-) -> Bool[Tensor, " t"]:
-    """Which tokens overlap a span of characters (end excluded)."""
-    return torch.tensor(
-        [
-            not odd and any(start < span[1] and span[0] < end for span in spans)
-            for (start, end), odd in zip(offsets, special, strict=True)
-        ]
-    )

@@ -63,6 +63,7 @@ def model_record(part: Part) -> dict[str, Any]:
         "metrics": [m.record() for m in (*grid.metrics, *part.across)],
         "skipped": part.skipped,
         "circular": part.circular,
+        **({"comparisons": part.comparisons} if part.comparisons else {}),
         "numerics": grid.numerics.record(),
         "gallery": sorted(grid.gallery),
         **({"trained": trained} if trained else {}),

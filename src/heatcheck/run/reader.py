@@ -240,6 +240,10 @@ class SectionReader:
             name = model["name"]
             found |= {(name, metric): remark for metric, remark in self.naming[name].remarks.items()}
             asked = [m for m in self.manifest["metrics"] if self._methods_of(name, m["label"])]
+            compared = model.get("comparisons", {})
+            found |= {
+                (name, m["label"]): f"{m['label']}: {compared[m['label']]}" for m in asked if m["label"] in compared
+            }
             for label in (m["label"] for m in asked if m["id"] == SYNSCORE and planted_in(self.manifest["study"])):
                 found[name, label] = f"{label}: {self._about_planted(model)}"
             for label in (m["label"] for m in asked if m["label"] in self._composites):

@@ -84,6 +84,7 @@ class Part:
         compiling: seconds that compiling takes in each process.
         architecture: the digest of its network's architecture, where sums need it; empty where it is not known.
         unread: what of the samples lies beyond what the model reads, in a sentence.
+        comparisons: what each metric in `across` compares, and between which models, by label.
     """
 
     label: str
@@ -96,6 +97,7 @@ class Part:
     compiling: float = 0.0
     architecture: str = ""
     unread: str = ""
+    comparisons: dict[str, str] = field(default_factory=dict)
 
     @property
     def remarks(self) -> list[str]:
@@ -221,7 +223,18 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     pairs = find_circular(grid, first_shape(model, samples) or Shape(model.domain, tried[0], model))
     skipped = {**no_method, **found.refused, **no_metric, **alone}
     unread = model.unread(sample for sample in setup.data if not sample.problem)
-    return Part(label, grid, shared, skipped, pairs, tuple(tried), architecture=found.architecture, unread=unread)
+    compared = {m.label: told for m in shared if (told := m.component.comparison(setup.models))}
+    return Part(
+        label,
+        grid,
+        shared,
+        skipped,
+        pairs,
+        tuple(tried),
+        architecture=found.architecture,
+        unread=unread,
+        comparisons=compared,
+    )
 
 
 def largest(model: Model, samples: Sequence[Sample]) -> list[Inputs]:
