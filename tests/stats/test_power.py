@@ -20,7 +20,7 @@ MUTANTS = (
         "return low\n\n\ndef _check",
         "test_samples_needed_are_the_fewest",
     ),
-    ("stats/power.py", "tests=len(pairs), level", "tests=1, level", "test_a_metric_says_what_it_can_tell_apart"),
+    ("stats/power.py", "tests=len(d), level", "tests=1, level", "test_a_metric_says_what_it_can_tell_apart"),
 )
 
 

@@ -24,6 +24,7 @@ from heatcheck.stats.multiverse import (
 )
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
+from heatcheck.stats.power import detectable, minimum_detectable_difference, samples_needed
 from heatcheck.stats.ranks import rank_of, rank_sets
 from heatcheck.stats.retraining import accuracy_curves
 from heatcheck.stats.separation import auroc, eta_squared, separation
@@ -35,6 +36,7 @@ from heatcheck.stats.summary import (
     smallest_p_values,
 )
 from heatcheck.stats.table import has_score, rows_by
+from heatcheck.stats.tie_groups import compact_letters
 
 __all__ = [
     "M4_PARTS",
@@ -53,7 +55,9 @@ __all__ = [
     "averaged_z",
     "best_and_tied",
     "bootstrap_indices",
+    "compact_letters",
     "concordance",
+    "detectable",
     "differences",
     "eta_squared",
     "has_score",
@@ -66,6 +70,7 @@ __all__ = [
     "mean_band",
     "mean_interval",
     "mean_intervals",
+    "minimum_detectable_difference",
     "missing_scores",
     "model_by_method",
     "never_better_than_random",
@@ -80,6 +85,7 @@ __all__ = [
     "resampled_kendall_w",
     "resampled_means",
     "rows_by",
+    "samples_needed",
     "separation",
     "sign_flip",
     "smallest_p",

@@ -117,15 +117,18 @@ def detectable(
     rows = []
     for group in groups(scores, facts):
         ranked = [i for i, reason in enumerate(group.reasons(facts, coverage_floor)) if reason is None]
-        pairs = list(combinations(ranked, 2))
-        if not pairs:
-            continue
-        d = [group.oriented[a] - group.oriented[b] for a, b in pairs]
-        n = int(np.median([np.sum(~np.isnan(row)) for row in d]))
-        spread = float(np.median([_spread(row) for row in d]))
-        least = minimum_detectable_difference(spread, n, tests=len(pairs), level=level, power=power)
-        rows.append((*group.key.values(), n, len(ranked), spread, least if math.isfinite(least) else None))
+        if len(ranked) > 1:
+            rows.append((*group.key.values(), *told_apart(group.scores[ranked], level=level, power=power)))
     return pl.DataFrame(rows, schema=DETECTABLE, orient="row")
+
+
+def told_apart(scores: Array, *, level: float = 0.95, power: float = POWER) -> tuple[int, int, float, float | None]:
+    """Samples, methods, spread and minimum detectable difference of the scores of at least two methods, [methods, samples]."""
+    d = [scores[a] - scores[b] for a, b in combinations(range(len(scores)), 2)]
+    n = int(np.median([np.sum(~np.isnan(row)) for row in d]))
+    spread = float(np.median([_spread(row) for row in d]))
+    least = minimum_detectable_difference(spread, n, tests=len(d), level=level, power=power)
+    return n, len(scores), spread, least if math.isfinite(least) else None
 
 
 def _spread(d: Array) -> float:

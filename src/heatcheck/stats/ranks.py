@@ -81,8 +81,17 @@ def rank_sets(
     Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws;
     with many samples, of which none dominate, normal draws that are bent by the skewness of each difference.
     """
-    better = significantly_better(scores, seed=seed, resamples=resamples, level=level, tests=tests)
-    return 1.0 + better.sum(axis=0), len(scores) - better.sum(axis=1, dtype=np.float64)
+    return sets_of(significantly_better(scores, seed=seed, resamples=resamples, level=level, tests=tests))
+
+
+def sets_of(better: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Lowest and highest rank of each method, from who is significantly better than whom.
+
+    Example:
+        >>> sets_of(np.array([[0, 0, 1], [0, 0, 0], [0, 0, 0]], dtype=bool))
+        (array([1., 1., 2.]), array([2., 3., 3.]))
+    """
+    return 1.0 + better.sum(axis=0), len(better) - better.sum(axis=1, dtype=np.float64)
 
 
 def significantly_better(
