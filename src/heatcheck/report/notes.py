@@ -81,7 +81,7 @@ def _detectable(case: pl.DataFrame) -> Iterator[Note]:
     """What the samples can tell apart under each metric."""
     if "detectable" not in case.columns:  # a table that an older version wrote
         return
-    known = case.filter(pl.col("detectable").is_not_null())
+    known = case.filter(pl.col("ranked") & pl.col("detectable").is_not_null())
     each = known.group_by("metric", maintain_order=True).agg(pl.col("detectable").first(), pl.col("n_ok").max())
     for (n,), some in each.group_by("n_ok", maintain_order=True):
         told = ", ".join(f"{d:.2g} ({metric})" for metric, d in some.select("metric", "detectable").iter_rows())
