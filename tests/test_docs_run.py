@@ -31,6 +31,11 @@ import torch
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
 photos = [(torch.rand(3, 16, 16), i % 5) for i in range(4)]
 """,
+    "docs/race.md": """
+import torch
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
+photos = [(torch.rand(3, 16, 16), i % 5) for i in range(18)]
+""",
     "docs/references.md": f"""
 import heatcheck as hc
 {PICTURE}

@@ -1,19 +1,36 @@
 """Races as runs: who is explained on how many samples, what is said, and that a killed race ends with the same verdict."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
+from typer.testing import CliRunner
 
 import heatcheck as hc
+from heatcheck.cli import app
+from heatcheck.core.spec import SpecError
 
 MUTANTS = (
     (
         "api/race.py",
-        "if label in methods},",
-        "},",
+        "self.setup.methods if label in methods",
+        "self.setup.methods",
         "test_the_worst_is_explained_no_further_and_the_best_is_found",
     ),
-    ("api/race.py", "(n - len(self.order)) * self.each", "n * self.each", "test_passes_are_those_of_the_runs"),
+    (
+        "api/race.py",
+        "(n - len(self.order)) * self.each",
+        "n * self.each",
+        "test_the_worst_is_explained_no_further_and_the_best_is_found",
+    ),
     (
         "api/race.py",
         "if self.goal.margin:",
@@ -22,13 +39,14 @@ MUTANTS = (
     ),
     (
         "api/race.py",
-        "set(self.races[metric].racing if metric in self.races else",
-        "set(",
+        "self.setup.metrics if label in metrics",
+        "self.setup.metrics",
         "test_settled_metrics_are_asked_no_further",
     ),
 )
 METHODS = {"exact": "input_x_gradient", "near": "smoothgrad(of=input_x_gradient, samples=2)", "slope": "saliency"}
 SDS = {"metrics": ["sds"]}
+HOW = {"progress": "none", "batch": 16, "maps": "none"}
 
 
 @pytest.fixture
@@ -58,33 +76,131 @@ class Told:
 
 
 def raced(linear, pictures, out, **changes):
-    settings = {"methods": METHODS, **SDS, "progress": "none", "batch": 16, "maps": "none", "goal": "best", **changes}
+    settings = {"methods": METHODS, **SDS, **HOW, **changes}
     return hc.race(linear, pictures, out=out, **settings)
 
 
 def test_the_worst_is_explained_no_further_and_the_best_is_found(linear, pictures, tmp_path):
-    found = raced(
-        linear,
-        pictures,
-        tmp_path,
-        metrics=["sds(fill=zero)"],
-        methods={**METHODS, "worst": "input_x_gradient(post=neg)"} if False else METHODS,
-    )
-    full = hc.Benchmark(models=linear, data=pictures, methods=METHODS, metrics=["sds(fill=zero)"]).run(
-        tmp_path / "full", progress="none", batch=16, maps="none"
-    )
-    board = full.leaderboard().full.filter(~full.leaderboard().full["control"])
-    assert found.finished and found.report.cases[0].race.chosen == (board["method"][0],) == ("exact",)
-    rows = {row["method"]: row for row in found.table().iter_rows(named=True)}
+    found = raced(linear, pictures, tmp_path)
+    race, rows = found.report.cases[0].race, {row["method"]: row for row in found.table().iter_rows(named=True)}
+    assert found.finished and race.chosen == ("exact",)
     stored = hc.Result.open(tmp_path).scores().filter(status="ok")
     explained = {m: len(set(stored.filter(method=m)["sample"])) for m in METHODS}
     assert explained == {m: rows[m]["samples"] for m in METHODS}
-    assert explained["slope"] < 64
-    assert "exact is the best of 3 methods" in found.verdicts[0]
+    assert explained["slope"] == race.decided[2] < explained["exact"] < 64
+    assert found.verdicts == [f"sds on Sequential: exact is the best of 3 methods (after {race.n} of 64 samples)."]
+    spent = hc.Result.open(tmp_path).facts["passes"]
+    assert found.report.passes == spent["forwards"] + spent["backwards"] < found.report.full_passes
+
+    again = raced(linear, pictures, tmp_path)
+    assert again.record() == found.record()
+    assert hc.Result.open(tmp_path).facts["passes"]["forwards"] == spent["forwards"], "a finished race computes nothing"
+
+    full = hc.Benchmark(models=linear, data=pictures, methods=METHODS, **SDS).run(tmp_path, **HOW)
+    means = {row["method"]: row["mean"] for row in full.leaderboard().full.iter_rows(named=True) if row["n"] == 64}
+    assert max(METHODS, key=means.get) == "exact"
+    assert race.low[0, 1] <= means["exact"] - means["near"] <= race.high[0, 1]
 
 
-def test_passes_are_those_of_the_runs(linear, pictures, tmp_path):
-    found = raced(linear, pictures, tmp_path, goal="order")
-    facts = hc.Result.open(tmp_path).facts["passes"]
-    assert found.report.passes == facts["forwards"] + facts["backwards"]
-    assert 0 < found.share <= 1
+def test_settled_metrics_are_asked_no_further(linear, pictures, tmp_path):
+    told = Told()
+    few = {"exact": "input_x_gradient", "slope": "saliency"}
+    found = raced(linear, pictures, tmp_path, methods=few, metrics=["sds", "sparseness"], progress=told)
+    ends = {case.metric: case.race.n for case in found.report.cases}
+    stored = hc.Result.open(tmp_path).scores().filter(status="ok")
+    assert {m: len(set(stored.filter(metric=m)["sample"])) for m in ends} == ends
+    assert len(set(ends.values())) == 2
+    assert any("is settled" in note for note in told.notes)
+
+
+def test_it_says_beforehand_what_it_may_cost(linear, pictures, tmp_path):
+    told = Told()
+    raced(linear, pictures[:20], tmp_path, progress=told, goal="order")
+    assert "goal order without a margin may need all 20 samples" in told.notes[0] and "at most" in told.notes[0]
+    told = Told()
+    raced(linear, pictures[:20], tmp_path, progress=told, goal="order", margin=0.05)
+    assert told.notes[0].startswith("goal order, differences up to 0.05 do not matter: at most")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"goal": "winner"}, "goal 'winner' should be best, top=K"),
+        ({"margin": -1.0}, "margin -1.0 should be a difference greater than 0"),
+        ({"shard": "1/2"}, "shard='1/2': a race decides by the samples in order"),
+        ({"goal": "top=3"}, "goal top=3: only 3 methods race .exact, near, slope."),
+        ({"metrics": ["pscore"]}, "nobody can race: Sequential: pscore is not raced: pscore compares models"),
+    ],
+)
+def test_what_cannot_be_raced_is_said_before_anything_is_spent(linear, pictures, tmp_path, changes, words):
+    with pytest.raises((SpecError, hc.HeatcheckError), match=words):
+        raced(linear, pictures[:20], tmp_path, **changes)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_budget_ends_a_race_that_goes_on_later(linear, pictures, tmp_path):
+    found = raced(linear, pictures[:24], tmp_path, budget=1e-9)
+    assert not found.finished and found.verdicts == []
+    assert raced(linear, pictures[:24], tmp_path).finished
+
+
+STUDY = """
+models = ["{folder}/net.py:net"]
+data = "folder:{folder}/pictures"
+methods = ["input_x_gradient", "saliency", "smoothgrad(of=input_x_gradient, samples=2)"]
+metrics = ["sds"]
+preprocess = "mean=0.5 0.5 0.5,std=0.25 0.25 0.25,size=16"
+out = "{folder}/{out}"
+
+[runtime]
+batch = 8
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study that other processes can load."""
+    (tmp_path / "net.py").write_text(
+        "import torch\n\n\ndef net():\n    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3))\n"
+    )
+    (tmp_path / "pictures").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / "pictures" / f"{i:02d}.png")
+
+    def write(out):
+        path = tmp_path / f"{out}.toml"
+        path.write_text(STUDY.format(folder=tmp_path, out=out))
+        return str(path)
+
+    return write
+
+
+def test_the_command_line_ends_with_a_verdict_a_table_and_the_share(study):
+    found = CliRunner().invoke(app, ["race", study("plain"), "--goal", "top=2", "--margin", "0.3", "--quiet"])
+    assert found.exit_code == 0, found.output
+    assert "the best 2 of 3 methods are" in found.stdout and "by more than 0.3" in found.stdout
+    assert "decided at" in found.stdout and "passes of a full run (" in found.stdout
+    wrong = CliRunner().invoke(app, ["race", study("plain"), "--goal", "first"])
+    assert wrong.exit_code == 2 and "goal 'first' should be" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_every_executor_decides_alike_and_a_killed_race_ends_with_the_same_verdict(study, tmp_path):
+    def command(out, *options):
+        return [sys.executable, "-m", "heatcheck", "race", study(out), "--goal", "order", "--json", "--quiet", *options]
+
+    def verdict(out, *options):
+        done = subprocess.run(command(out, *options), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return {k: v for k, v in json.loads(done.stdout).items() if k != "run"}
+
+    here = verdict("here", "--on", "here")
+    assert verdict("processes", "--on", "processes:2") == here
+    killed = subprocess.Popen(command("killed", "--on", "here"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while killed.poll() is None and not list((tmp_path / "killed" / "chunks").glob("*")):
+        time.sleep(0.05)
+    os.kill(killed.pid, signal.SIGKILL) if killed.poll() is None else None
+    killed.wait()
+    assert verdict("killed", "--on", "here") == here

@@ -116,7 +116,8 @@ def test_columns_and_known_answer(long):
     table = board(long({"a": [1, 2, 3], "b": [4, 5, 6], "random": [0, 0, 0]}))
     assert table.columns == [
         *("model", "data", "metric", "method", "mean", "low", "high", "heavy_tail", "n_ok", "n", "coverage"),
-        *("rank", "rank_low", "rank_high", "beaten_by", "control", "circular", "random_p", "beats_random"),
+        *("rank", "rank_low", "rank_high", "beaten_by", "group", "detectable", "control", "circular", "random_p"),
+        "beats_random",
         *("loses_to_random", "ranked", "reason", "seconds", "forwards", "backwards"),
     ]
     assert table["method"].to_list() == ["b", "a", "random"]
@@ -308,6 +309,17 @@ def test_rank_intervals_are_paired(long):
     table = board(long({"a": x + 0.2, "b": x + 0.1, "c": x}))
     assert row(table, "a")["low"] < row(table, "c")["high"]
     assert table["rank_low"].to_list() == table["rank_high"].to_list() == [1, 2, 3]
+    assert table["group"].to_list() == ["a", "b", "c"]
+
+
+def test_methods_share_a_letter_unless_they_are_told_apart(long):
+    rng = np.random.default_rng(1)
+    x = rng.normal(0, 0.1, (5, 40)) + np.array([0.0, 1.0, 1.01, 2.0, 0.0])[:, None]
+    made = board(long(dict(zip(("d", "b", "c", "a", "random"), x, strict=True))))
+    groups = dict(made.select("method", "group").iter_rows())
+    assert groups == {"a": "a", "b": "b", "c": "b", "d": "c", "random": None}
+    least = made.filter("ranked")["detectable"].unique().to_list()
+    assert len(least) == 1 and 0.03 < least[0] < 0.12
 
 
 @pytest.mark.parametrize(("n", "certain"), [(3, False), (5, False), (6, True)])
@@ -320,6 +332,7 @@ def test_ranks_are_certain_only_where_a_method_can_beat_random(long, n, certain,
     ranked = made.filter("ranked")
     low, high = ([1, 2, 3], [1, 2, 3]) if certain else ([1, 1, 1], [3, 3, 3])
     assert (ranked["rank_low"].to_list(), ranked["rank_high"].to_list()) == (low, high)
+    assert ranked["group"].to_list() == (["a", "b", "c"] if certain else ["a"] * 3)
 
 
 def test_methods_that_are_tested_and_not_ranked_count_for_the_rank_sets(long):

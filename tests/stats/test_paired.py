@@ -37,6 +37,7 @@ MUTANTS = (
         "count = np.zeros(k)",
         "test_never_zero_and_the_floor_is_one_in_flips_plus_one",
     ),
+    ("stats/paired.py", "(1 - 3 / (4 *", "(1 + 0 / (4 *", "test_the_effect_size_is_right_on_average"),
     ("stats/paired.py", "0.5 * np.sum(d == 0", "1.0 * np.sum(d == 0", "test_share_counts_ties_half"),
     (
         "stats/paired.py",
@@ -209,6 +210,15 @@ def test_share_counts_ties_half():
     assert wins_share(np.array([[1.0, -1, 0, 0, np.nan], [np.nan] * 5])).tolist()[0] == 0.5
     assert wins_share(np.array([1.0, 2, 0, -1])).tolist() == [0.625]
     assert np.isnan(wins_share(np.array([np.nan]))).all()
+
+
+def test_the_effect_size_is_right_on_average():
+    """20,000 samples of 8 differences with mean 0.5 and standard deviation 1: without the correction it is 0.56."""
+    d = np.random.default_rng(0).normal(0.5, 1, (20_000, 8))
+    assert paired.standardised_difference(d).mean() == pytest.approx(0.5, abs=0.01)
+    assert paired.standardised_difference(-3 * d[:1]) == pytest.approx(-paired.standardised_difference(d[:1]))
+    few = np.array([[1.0, 2.0, np.nan], [1.0, 1.0, 1.0]])
+    assert np.isnan(paired.standardised_difference(few)).all()
 
 
 # The table of differences -------------------------------------------------------------------------

@@ -265,7 +265,8 @@ class Course:
     @classmethod
     def of(cls, part: Part, data: Dataset, facts: Facts, goal: Goal) -> "Course":
         """Who races under which metric."""
-        contestants, excluded, refused = {}, {}, {}
+        contestants, excluded = {}, {}
+        refused = {label: why for label, why in part.skipped.items() if label in facts.higher_is_better}
         circular = {tuple(pair) for pair in part.circular}
         for metric in (*part.grid.metrics, *part.across):
             if why := not_raced(metric.label, metric.component, facts):

@@ -44,6 +44,7 @@ def notes(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
     for k, of in part.select("metrics", "of").head(1).iter_rows():
         words = f"ranked under {k} of {of} metrics; mean ranks over different metrics are only roughly comparable"
         yield Note(words, f"({k}/{of})")
+    yield from _detectable(case)
     if case["circular"].any():
         yield Note("circular: the method makes the metric's own queries; not ranked", CIRCULAR)
     if not case.filter(pl.col("ranked") & (pl.col("n_ok") < pl.col("n"))).is_empty():
@@ -74,6 +75,17 @@ def _against_random(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
             metrics_of.setdefault(tuple(row["methods"]), []).append(row["metric"])
     for methods, metrics in metrics_of.items():
         yield Note(f"not better than random under {', '.join(metrics)}: {', '.join(methods)}", finding=True)
+
+
+def _detectable(case: pl.DataFrame) -> Iterator[Note]:
+    """What the samples can tell apart under each metric."""
+    if "detectable" not in case.columns:  # a table that an older version wrote
+        return
+    known = case.filter(pl.col("ranked") & pl.col("detectable").is_not_null())
+    each = known.group_by("metric", maintain_order=True).agg(pl.col("detectable").first(), pl.col("n_ok").max())
+    for (n,), some in each.group_by("n_ok", maintain_order=True):
+        told = ", ".join(f"{d:.2g} ({metric})" for metric, d in some.select("metric", "detectable").iter_rows())
+        yield Note(f"{n:,} samples tell apart means that differ by {told}")
 
 
 def _left_out(case: pl.DataFrame, totals: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:

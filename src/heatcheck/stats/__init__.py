@@ -28,6 +28,7 @@ from heatcheck.stats.multiverse import (
 )
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
+from heatcheck.stats.power import detectable, minimum_detectable_difference, samples_needed
 from heatcheck.stats.ranks import rank_of, rank_sets
 from heatcheck.stats.recommendation import Recommendation, costs, recommendations
 from heatcheck.stats.removal_orders import accuracy_by_share, falls_faster_under_lerf
@@ -41,6 +42,7 @@ from heatcheck.stats.summary import (
     smallest_p_values,
 )
 from heatcheck.stats.table import has_score, rows_by
+from heatcheck.stats.tie_groups import compact_letters
 
 __all__ = [
     "M4_PARTS",
@@ -71,8 +73,10 @@ __all__ = [
     "bootstrap_indices",
     "by_factor",
     "case_table",
+    "compact_letters",
     "concordance",
     "costs",
+    "detectable",
     "differences",
     "eta_squared",
     "falls_faster_under_lerf",
@@ -88,6 +92,7 @@ __all__ = [
     "mean_intervals",
     "meta_agreement",
     "meta_rank",
+    "minimum_detectable_difference",
     "missing_scores",
     "model_by_method",
     "never_better_than_random",
@@ -103,6 +108,7 @@ __all__ = [
     "resampled_kendall_w",
     "resampled_means",
     "rows_by",
+    "samples_needed",
     "separation",
     "sign_flip",
     "smallest_p",

@@ -10,8 +10,10 @@ from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import heavy_tailed, mean_intervals
 from heatcheck.stats.onesided import above_zero
 from heatcheck.stats.paired import flips_for, holm, too_few
+from heatcheck.stats.power import told_apart
 from heatcheck.stats.ranks import ends_of_rank_sets, rounded, significantly_better, strict_rank
 from heatcheck.stats.table import COSTS, KEYS, Array, MetricGroup, Row, groups, nan_to_null
+from heatcheck.stats.tie_groups import compact_letters
 
 LEADERBOARD: dict[str, pl.DataType | type[pl.DataType]] = {
     "model": pl.String,
@@ -29,6 +31,8 @@ LEADERBOARD: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank_low": pl.Float64,
     "rank_high": pl.Float64,
     "beaten_by": pl.List(pl.String),
+    "group": pl.String,
+    "detectable": pl.Float64,
     "control": pl.Boolean,
     "circular": pl.Boolean,
     "random_p": pl.Float64,
@@ -86,7 +90,9 @@ def leaderboard(
         `coverage` is their share; `n` counts the samples of all methods. `rank`: 1 + the number of ranked methods with a
         strictly better mean; `rank_low`, `rank_high`: the confidence set of the rank, simultaneous over the metric's
         methods (`rank_sets`); all ranks where samples are too few. `beaten_by`: the ranked methods that are significantly better,
-        by name; null for a method that is not ranked. `random_p`: p-value of the one-sided paired test against random on common ok samples
+        by name; null for a method that is not ranked. `group`: letters, of which two methods share one unless they are
+        told apart by the same tests (`compact_letters`); `detectable`: the difference of two means that so many samples
+        find in four runs of five, the same for all ranked methods of a metric (`told_apart`). `random_p`: p-value of the one-sided paired test against random on common ok samples
         (`above_zero`), Holm-corrected over the metric's methods (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
         direction, is significant; null where nothing was tested. `reason`: why a method is not ranked. `seconds`,
         `forwards`, `backwards`: means per ok sample. Methods without a score come last.
@@ -97,7 +103,9 @@ def leaderboard(
         ends = mean_intervals(group.scores, seed=seed, resamples=resamples, level=level).tolist()
         random_p, worse_p = _against_random(group, facts, seed, level)
         tests = sum(not (np.isnan(p) or facts.is_control(m)) for m, p in zip(group.methods, random_p, strict=True))
-        rank, rank_low, rank_high, better = _ranks(group, reasons, seed, resamples, level, tests)
+        rank, rank_low, rank_high, better, letters = _ranks(group, reasons, seed, resamples, level, tests)
+        some = group.scores[[i for i, reason in enumerate(reasons) if reason is None]]
+        least = told_apart(some, level=level)[-1] if len(some) > 1 else None
         board: list[Row] = []
         for i, method in enumerate(group.methods):
             low, high = facts.clipped(group.metric, ends[i][0], group.means[i], ends[i][1])
@@ -118,6 +126,8 @@ def leaderboard(
                     "beaten_by": None
                     if reasons[i]
                     else [m for m, up in zip(group.methods, better[:, i], strict=True) if up],
+                    "group": letters[i],
+                    "detectable": least if letters[i] else None,
                     "control": facts.is_control(method),
                     "circular": (method, group.metric) in facts.circular,
                     "random_p": nan_to_null(random_p[i]),
@@ -135,14 +145,17 @@ def leaderboard(
 
 def _ranks(
     group: MetricGroup, reasons: list[str | None], seed: int, resamples: int, level: float, tests: int
-) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
-    """Rank and its confidence set, NaN for methods that are not ranked; and who is significantly better than whom.
+) -> tuple[Array, Array, Array, NDArray[np.bool_], list[str | None]]:
+    """Rank and its confidence set, who is significantly better than whom, and letters of tie groups.
+
+    NaN and None are for methods that are not ranked.
 
     Ranks are by means over each method's own samples, sets by common samples: a set is widened to hold the rank.
     """
     ranked = [i for i, reason in enumerate(reasons) if reason is None]
     out = np.full((3, len(group.methods)), np.nan)
     found = np.zeros((len(group.methods),) * 2, dtype=bool)
+    letters: list[str | None] = [None] * len(group.methods)
     if ranked:
         scale = float(np.abs(group.means[ranked]).max())
         rank = strict_rank(rounded(group.sign * group.means[ranked], scale))
@@ -152,7 +165,11 @@ def _ranks(
         low, high = ends_of_rank_sets(better)
         out[:, ranked] = rank, np.fmin(low, rank), np.fmax(high, rank)
         found[np.ix_(ranked, ranked)] = better
-    return out[0], out[1], out[2], found
+        order = np.argsort(rank, kind="stable")
+        told = (better | better.T)[np.ix_(order, order)]
+        for i, own in zip(order.tolist(), compact_letters(told), strict=True):
+            letters[ranked[i]] = own
+    return out[0], out[1], out[2], found, letters
 
 
 def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:

@@ -38,6 +38,7 @@ DIFFERENCES = {
     "high": pl.Float64,
     "n": pl.Int64,
     "share": pl.Float64,
+    "effect": pl.Float64,
     "p": pl.Float64,
     "p_holm": pl.Float64,
     "significant": pl.Boolean,
@@ -175,6 +176,25 @@ def wins_share(differences: Array) -> Array:
     return share
 
 
+def standardised_difference(differences: Array) -> Array:
+    """Mean difference in standard deviations of the differences, [rows, samples] to [rows]; Hedges' correction for few samples.
+
+    An effect size: how far apart two methods are on one sample, beside how much that varies. NaN for fewer than three
+    samples, or where all differences are equal.
+
+    Example:
+        >>> standardised_difference(np.array([0.3, 0.1, 0.0, 0.2])).round(3)
+        array([0.845])
+    """
+    d = np.atleast_2d(differences)
+    found = np.full(len(d), np.nan)
+    for i, row in enumerate(d):
+        known = row[~np.isnan(row)]
+        if len(known) > 2 and np.ptp(known) > 0:
+            found[i] = known.mean() / known.std(ddof=1) * (1 - 3 / (4 * (len(known) - 1) - 1))
+    return found
+
+
 @dataclass(frozen=True)
 class PairedComparison:
     """Pairs of methods of a group, compared on their common ok samples; arrays are [pairs].
@@ -236,7 +256,8 @@ def differences(
     """Paired comparison of every two methods that have a score, per (model, data, metric).
 
     `difference` is the mean of a − b in the metric's direction (positive: a is better) over the pair's common ok
-    samples, with a studentised bootstrap interval; `share` is the share of samples on which a is better (ties half). `p` is the
+    samples, with a studentised bootstrap interval; `share` is the share of samples on which a is better (ties half),
+    `effect` the difference in standard deviations (`standardised_difference`). `p` is the
     two-sided sign-flip p-value. Holm's correction is applied within a metric to the pairs of ranked methods
     (`ranked`), and separately to the pairs that involve an unranked one, so that controls cost no power.
     """
@@ -249,7 +270,7 @@ def differences(
         p = sign_flip(compared.per_sample, flips=flips_for(len(pairs), level), seed=seed) if pairs else np.empty(0)
         adjusted = np.empty(len(pairs))
         adjusted[both], adjusted[~both] = holm(p[both]), holm(p[~both])
-        share = wins_share(compared.per_sample)
+        share, effect = wins_share(compared.per_sample), standardised_difference(compared.per_sample)
         rows += [
             {
                 **group.key,
@@ -260,6 +281,7 @@ def differences(
                 "high": nan_to_null(compared.high[i]),
                 "n": int(compared.n[i]),
                 "share": nan_to_null(share[i]),
+                "effect": nan_to_null(effect[i]),
                 "p": nan_to_null(p[i]),
                 "p_holm": nan_to_null(adjusted[i]),
                 "significant": None if np.isnan(adjusted[i]) else bool(adjusted[i] <= 1 - level),
