@@ -117,9 +117,9 @@ def steadier_along_training(along: Sequence[AlongTraining], agreement: MetaAgree
     known = [case.w for case in along if case.w.value is not None]
     if not known or agreement.w.value is None:
         raise ValueError("W is needed both along a training and over cases")
-    w, lowest = agreement.w, min(known, key=lambda c: c.value or 0.0)
+    w, lowest = agreement.w, min(known, key=lambda c: _end(c.value))
     effect = Estimate(
-        (lowest.value or 0.0) - w.value,
+        _end(lowest.value) - _end(w.value),
         _end(lowest.low) - _end(w.high),
         _end(lowest.high) - _end(w.low),
         min(case.n for case in along),
