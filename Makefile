@@ -51,6 +51,7 @@ studies: .venv/.dev  ## trainings and runs after the papers, at a size for two c
 	$(BIN)/python -m studies.birds
 	$(BIN)/python -m studies.checkpoints
 	$(BIN)/python -m studies.race
+	$(BIN)/python -m studies.meta_rank
 	$(BIN)/python -m studies.roar
 	$(BIN)/python -m studies.m4_text
 

@@ -102,10 +102,13 @@ class _Joining:
             part = part.filter(pl.col("metric").is_in(list(protocols)))
             for key in part.select("model", "data", "metric").unique().sort("model", "data", "metric").iter_rows():
                 if key in by:
-                    raise HeatcheckError(
-                        f"{by[key]} and {run} both have the case {' · '.join(key)}; leave one of them out, or join "
-                        f"them into one run with `heatcheck merge`"
-                    )
+                    both = f"{run} has the case {' · '.join(key)} twice; rank its last study with `only`"
+                    if by[key] != run:
+                        both = (
+                            f"{by[key]} and {run} both have the case {' · '.join(key)}; leave one of them out, or join "
+                        )
+                        both += "them into one run with `heatcheck merge`"
+                    raise HeatcheckError(both)
                 by[key] = run
             tables.append(part)
             answers.append(self._answers(run, section))

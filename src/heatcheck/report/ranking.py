@@ -269,8 +269,8 @@ def _grouped(table: stats.CaseTable) -> Iterator[tuple[str, str, str]]:
     together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (method, reason), cases in where.items():
         together.setdefault((reason, tuple(cases)), []).append(method)
-    for (reason, cases), methods in together.items():
-        shown = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
+    for (reason, names), methods in together.items():
+        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         yield ", ".join(methods), shown, reason
 
 

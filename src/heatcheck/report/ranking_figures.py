@@ -22,8 +22,13 @@ _LONGEST = 44  # letters of a name
 
 
 def cut(name: str, letters: int = _LONGEST) -> str:
-    """A name of at most so many letters."""
-    return name if len(name) <= letters else f"{name[: letters - 1]}…"
+    """A name of at most so many letters, cut in the middle.
+
+    >>> cut("trained:runs/resnet20@01 · cifar10 · morf", 24)
+    'trained:ru…ifar10 · morf'
+    """
+    head = (letters - 1) * 2 // 5 + 1
+    return name if len(name) <= letters else f"{name[:head]}…{name[len(name) - letters + head + 1 :]}"
 
 
 def _room(names: Sequence[str], size: float = _SIZE) -> float:
@@ -201,20 +206,21 @@ def factor_figure(found: stats.FactorRankings) -> Drawing:
     for r in range(1, count + 1):
         drawn.line(left, y(r), left + width, y(r), LINE, "grid")
         drawn.text(left - 14, y(r) + 4, str(r), SOFT, "soft", anchor="end")
-    for i, level in enumerate(levels):
+    for i, name in enumerate(levels):
         anchor = "start" if slanted else "start" if i == 0 else "end" if i == len(levels) - 1 else "middle"
         turn = 28.0 if slanted else 0.0
-        drawn.text(x(i), bottom + 16, level, INK, "title", anchor=anchor, turn=turn)
+        drawn.text(x(i), bottom + 16, name, INK, "title", anchor=anchor, turn=turn)
     ends = []
     for k, method in enumerate(found.methods):
         colour, css = COLOURS[k % len(COLOURS)], f"s{k % len(COLOURS)}"
         ranks = [float(level.ranks[k]) for level in found.levels]
         known = [(i, r) for i, r in enumerate(ranks) if not math.isnan(r)]
         drawn.path([(x(i), y(r)) for i, r in known], colour, f"{css} run")
-        for i, r in known:
-            about = f"{method}, {found.levels[i].level}: rank {as_rank(r)}, mean rank {number(found.levels[i].mean_ranks[k], 2)}"
-            drawn.dot(x(i), y(r), 4.5, colour, f"{css} point", about=about)
+        for i, place in known:
+            level = found.levels[i]
+            about = f"{method}, {level.level}: rank {as_rank(place)}, mean rank {number(float(level.mean_ranks[k]), 2)}"
+            drawn.dot(x(i), y(place), 4.5, colour, f"{css} point", about=about)
         ends.append((known[-1][1] if known else count, k, method, colour, css))
-    for place, (_, _, method, colour, css) in enumerate(sorted(ends)):
-        drawn.text(left + width + 14, y(place + 1) + 4, cut(method), colour, f"{css} label")
+    for row, (_, _, method, colour, css) in enumerate(sorted(ends)):
+        drawn.text(left + width + 14, y(row + 1) + 4, cut(method), colour, f"{css} label")
     return drawn

@@ -217,12 +217,14 @@ def _w_between(w: float, rho: Coefficient, cases: int) -> Coefficient:
 
 
 def _by_case(table: CaseTable, drawn: Array | None, level: float) -> list[CaseAgreement]:
-    """Every case beside the mean ranking of the others, the most contrary first."""
+    """Every case beside the mean ranking of the others, the most contrary first; none of two, which are each other's rest."""
+    if len(table.cases) < 3:
+        return []
     found = []
     for i, case in enumerate(table.cases):
         rest = np.delete(np.arange(len(table.cases)), i)
         known = ~np.isnan(table.ranks[i]) & ~np.isnan(table.ranks[rest]).all(axis=0)
-        if not len(rest) or known.sum() < 2:
+        if known.sum() < 2:
             continue
         value = kendall_tau(table.ranks[i, known], mean_ranks(table.ranks[rest][:, known]))
         resampled = None

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import resampled_means
@@ -110,7 +111,7 @@ class CaseTable:
         return tuple(dict.fromkeys(case.drawn_with for case in self.cases))
 
     @cached_property
-    def pair_of(self) -> Array:
+    def pair_of(self) -> NDArray[np.int64]:
         """[cases]: the number of each case's model and data set."""
         return np.array([self.pairs.index(case.drawn_with) for case in self.cases], dtype=np.int64)
 

@@ -1,5 +1,6 @@
 """Meta-Rank: one ranking from many cases, by how often each method beats each other one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -171,6 +172,21 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
         tied=_tied(value, drawn, level, stretch, more),
         pairs=len(table.pairs),
     )
+
+
+def kappa_difference(
+    table: CaseTable, ahead: Sequence[str], *, seed: int = 0, resamples: int = 1000, level: float = 0.95
+) -> Coefficient:
+    """The lowest κ of some methods minus the highest of all others, with its interval over models and data sets."""
+    first = [table.methods.index(m) for m in ahead]
+    rest = [k for k in range(len(table.methods)) if k not in first]
+
+    def gap(values: Array) -> Array:
+        return np.asarray(values[..., first].min(axis=-1) - values[..., rest].max(axis=-1))[..., None]
+
+    drawn = _over_pairs(table, table.ranks, seed, resamples)
+    value = gap(kappa(*win_matrix(table.ranks)))
+    return _intervals(value, None if drawn is None else gap(drawn[0]), level, _stretch(len(table.pairs), level))[0]
 
 
 def _places(ranks: Array, place: Array) -> Array:

@@ -1,0 +1,184 @@
+"""Meta-Rank on real cases: six kinds of networks, three sets of pictures, MoRF and LeRF; and ROAD's limits on two of them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+from rich.console import Console
+from studies.common import CIFAR10, RUNS, SHARED, needed, table, timed
+
+import heatcheck as hc
+from heatcheck.cli.rank import show
+from heatcheck.core import catalogue
+from heatcheck.core.types import Batch, Streams
+from heatcheck.report.terminal import AlongTable
+from heatcheck.report.wording import number
+from heatcheck.stats import accuracy_by_share
+from heatcheck.stats.claims import Verdict
+from heatcheck.stats.case_claims import (
+    best_and_worst,
+    comes_last,
+    decay_faster_under_lerf,
+    leads,
+    orders_differ,
+    steadier_along_training,
+    time_rises_steeply,
+)
+
+WEIGHTS = SHARED / "weights"
+DEPTHS = (20, 32, 44, 56)
+ROAD = ["road(order=morf, output=accuracy)", "road(order=lerf, output=accuracy)"]
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+REPEATS = 3
+"""Of which the fastest counts: what else the machine does only adds."""
+FASTER = ("IG", "Input⊙Gradient", "DeepLift")
+LEADERS = ("Input⊙Gradient", "IG")
+
+
+def clip() -> hc.Model:
+    """CLIP's ViT-B/16 with its zero-shot head, as `benchmarks/vit.py` builds it."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    import vit
+
+    return vit.as_model(vit.load(SHARED))
+
+
+MODELS: dict[str, str | Callable[[], hc.Model]] = {
+    "EfficientNet-Lite0": "efficientnet_lite0",
+    "ResNet-50": f"resnet50_v1@{WEIGHTS / 'resnet50_v1_imagenet.safetensors'}",
+    "SqueezeNet": f"squeezenet1_0_v1@{WEIGHTS / 'squeezenet1_0_imagenet.safetensors'}",
+    "CLIP ViT-B/16": clip,
+    **{f"CIFAR ResNet-{d}": str(WEIGHTS / f"cifar10_resnet{d}_akamaster.safetensors") for d in DEPTHS},
+}
+PICTURES = {
+    "imagenet-val-300": f"imagenet:{SHARED / 'data' / 'imagenet-val-300'}",
+    "imagenet-val-2000": f"imagenet:{SHARED / 'data' / 'imagenet-val-2000'}",
+    "cifar10": f"cifar10:{CIFAR10}",
+}
+
+
+def cases(only: str = "") -> Iterator[tuple[str, str]]:
+    """Every network with every set of pictures that has its classes; of `only`, those whose name begins so."""
+    for model in MODELS:
+        for data in PICTURES:
+            if model.startswith("CIFAR") == (data == "cifar10") and model.startswith(only):
+                yield model, data
+
+
+def run(model: str, data: str, samples: int, metrics: list[str] | None = None, kind: str = "case") -> hc.Result:
+    """One network on one set of pictures, with the profile's methods."""
+    made = MODELS[model]
+    bench = hc.Benchmark(
+        models={model: made if isinstance(made, str) else made()},
+        data=PICTURES[data],
+        profile="metarank",
+        metrics=metrics,
+        samples=samples,
+    )
+    folder = RUNS / "meta-rank" / f"{kind}-{model}-{data}".replace("/", "-").replace(" ", "-").lower()
+    with timed(f"{model} on {data}, {kind}"):
+        return bench.run(folder, samples=samples, workers=2 if isinstance(made, str) else None)
+
+
+def rank_cases(samples: int, only: str) -> hc.Ranked:
+    """All cases, ranked together."""
+    found = hc.rank([run(model, data, samples) for model, data in cases(only)], by="protocol")
+    page = found.save(RUNS / "meta-rank" / "rank")
+    show(found)
+    print("page:", page)
+    return found
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """How long a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def imputation_times(model: str, data: str, samples: int) -> np.ndarray:
+    """Seconds of ROAD's imputation at each share removed, [samples, shares]; pixels are removed at random."""
+    made = MODELS[model]
+    net = hc.load_model(made) if isinstance(made, str) else made()
+    fill = catalogue.build("fill", "linear")
+    generator = torch.Generator().manual_seed(0)
+    times = []
+    for sample in hc.load_data(PICTURES[data], samples=samples):
+        x = net.encode(sample)
+        nobody = torch.zeros(1, dtype=torch.long)
+        full = fill.full(net.domain, Batch(x, nobody, nobody, Streams(0, (sample.digest,))))
+        sites = net.domain.leaf(x).shape[-2:].numel()
+        order = torch.randperm(sites, generator=generator)
+        row = []
+        for share in SHARES:
+            keep = torch.ones(1, sites, dtype=torch.bool)
+            keep[0, order[: int(share * sites)]] = False
+            row.append(min(seconds_of(partial(fill.erase, net.domain, x, keep, full)) for _ in range(REPEATS)))
+        times.append(row)
+    return np.array(times)
+
+
+def road_limits(samples: int, where: list[tuple[str, str]]) -> Iterator[Verdict]:
+    """Fig. S7: accuracy and time by share removed, and what falls faster under LeRF."""
+    results = [run(model, data, samples, metrics=ROAD, kind="road") for model, data in where]
+    found = hc.rank(results, by="protocol")
+    for (model, data), result in zip(where, results, strict=True):
+        answers = result.samples()
+        clean = dict(zip(answers["sample"], (answers["predicted"] == answers["label"]).cast(pl.Float64), strict=True))
+        for metric in result.facts["metrics"]:
+            shown = accuracy_by_share(result.curves(model, metric["name"]), clean)
+            shares = shown["share"].unique().sort().to_list()
+            rows = []
+            for (method,), part in shown.group_by("method", maintain_order=True):
+                rows.append((method, *(f"{100 * a:.0f}" for a in part.sort("share")["accuracy"])))
+            table((f"{model} on {data}, {metric['name']}: accuracy in %", *(f"{s:.0%}" for s in shares)), rows)
+        times = imputation_times(model, data, min(samples, 20))
+        table(("milliseconds", *(f"{s:.0%}" for s in SHARES)), [("linear", *(f"{1e3 * t:.1f}" for t in times.mean(0)))])
+        yield time_rises_steeply(times, 1, 6, f"ROAD's time rises steeply with the share removed ({model} on {data})")
+    claims = [orders_differ(found.agreement), best_and_worst(found.table, "LRP")]
+    claims += [decay_faster_under_lerf(found.removal_orders, m) for m in FASTER if m in found.table.methods]
+    yield from (replace(verdict, claim=f"ROAD: {verdict.claim}") for verdict in claims)
+
+
+def told_ends(low: float, high: float) -> str:
+    """An interval; a dash where there is none."""
+    return "–" if np.isnan(low) else f"{number(low, 2)} to {number(high, 2)}"
+
+
+def main(samples: int = 40, only: str = "") -> None:
+    """All of it; `only` is the beginning of some networks' names, to try it out."""
+    needed(*(SHARED / "data" / name for name in ("imagenet-val-300", "imagenet-val-2000")))
+    if any(model.startswith(only) for model in MODELS if model.startswith("CIFAR")):
+        needed(CIFAR10)
+    found = rank_cases(samples, only)
+    verdicts = [orders_differ(found.agreement)]
+    if set(LEADERS) <= set(found.table.methods):
+        verdicts += [leads(found.table, LEADERS), comes_last(found.table, "Deconvolution")]
+    along = RUNS / "r20-checkpoints"
+    if along.is_dir():
+        trained = hc.Result.open(along).along_training()
+        Console().print(AlongTable(trained))
+        verdicts.append(steadier_along_training(trained, found.agreement))
+    where = [
+        case
+        for case in (("EfficientNet-Lite0", "imagenet-val-300"), ("CIFAR ResNet-20", "cifar10"))
+        if case in cases(only)
+    ]
+    verdicts += road_limits(samples, where)
+    table(
+        ("claim of Meta-Rank", "verdict", "effect", "interval", "note"),
+        [
+            (v.claim, v.verdict, number(v.effect.value, 2), told_ends(v.effect.low, v.effect.high), v.note)
+            for v in verdicts
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main(*(int(a) if a.isdigit() else a for a in sys.argv[1:]))

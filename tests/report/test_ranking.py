@@ -1,0 +1,146 @@
+"""The page, tables and figures of a ranking over cases."""
+
+import io
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from heatcheck import stats
+from heatcheck.report.drawing import Drawing
+from heatcheck.report.html import ranking_page
+from heatcheck.report.ranking import ranking_view
+from heatcheck.report.ranking_figures import cut
+from heatcheck.report.tables import MarkedTable, tex
+from heatcheck.stats.meta_cases import CaseProtocol, CaseTable, MetaCase
+from heatcheck.stats.ranks import rank_of
+
+MUTANTS = (
+    ("report/tables.py", "text + TIED * tied", "text", "test_the_best_are_bold_and_ties_are_marked"),
+    ("report/tables.py", r'"\\": r"\textbackslash{}", ', "", "test_hostile_names_stay_text"),
+    ("report/drawing.py", "{escape(s.words)}", "{s.words}", "test_hostile_names_stay_text"),
+    ("report/ranking_figures.py", "round(8 * won / n)", "round(8 * (1 - won / n))", "test_the_strongest_colour_wins_most"),
+)  # fmt: skip
+HOSTILE = "<script>alert(1)</script>&\"'|$_{}\\input"
+
+
+def view_of(methods=("good", "fair", "bad"), models=("net", "mobile", "vit"), samples=6):
+    rng = np.random.default_rng(0)
+    protocols = (CaseProtocol("morf", "morf", "morf", "c", "%"), CaseProtocol("lerf", "lerf", "lerf", "c", "%"))
+    cases = tuple(MetaCase(m, "pictures", p, samples) for m in models for p in protocols)
+    scores = tuple(rng.normal(size=(len(methods), samples)) - 3 * np.arange(len(methods))[:, None] for _ in cases)
+    means = np.array([s.mean(axis=1) for s in scores])
+    ranks = rank_of(means.T).T
+    ranks[-1, -1] = means[-1, -1] = np.nan
+    table = CaseTable(cases, tuple(methods), means, ranks, scores, ((cases[-1], methods[-1], f"skipped: {HOSTILE}"),))
+    facts = stats.Facts(higher_is_better={"morf": True, "lerf": True})
+    return ranking_view(
+        names=["runs/one"],
+        facts=facts,
+        table=table,
+        board=stats.meta_rank(table, resamples=50),
+        agreement=stats.meta_agreement(table, resamples=50),
+        factor=stats.by_factor(table, "protocol", methods),
+        along=[],
+        orders=stats.falls_faster_under_lerf(table, resamples=50),
+        notes=[f"a note {HOSTILE}"],
+    )
+
+
+@pytest.fixture(scope="module")
+def view():
+    return view_of()
+
+
+def test_the_page_has_all_parts(view):
+    page = ranking_page(view)
+    for part in ("ranking", "wins", "cases", "agreement", "factor", "gaps"):
+        assert f'<section id="{part}"' in page
+    assert page.count('<svg class="modelfig"') == 4
+    assert "Not every case ranks every method" in page and "5 of 6 cases" in page
+    assert page == ranking_page(view_of())
+
+
+def test_the_verdict_names_the_best(view):
+    words = "".join(part.text for part in view.verdict)
+    assert words.startswith("good leads with κ") and "agree almost completely" in words
+
+
+def test_hostile_names_stay_text():
+    bad = view_of(methods=(HOSTILE, f"{HOSTILE}2", "\u202eb\x00ad"), models=(HOSTILE, "b", "c"))
+    page = ranking_page(bad)
+    assert "<script>alert" not in page and "\u202e" not in page and "\x00" not in page
+    for figure in bad.figures.values():
+        root = ET.fromstring(figure.svg())
+        assert not [e for e in root.iter() if e.tag.endswith("script")]
+        figure.png()
+    for table in bad.tables:
+        text = table.latex().decode()
+        assert "\\input" not in text.replace("\\textbackslash{}input", "") and "<script>" not in text
+        assert "<script>" not in table.markdown().decode()
+
+
+def test_the_strongest_colour_wins_most(view):
+    svg = view.figures["wins"].svg()
+    shades = dict(re.findall(r"<title>(\w+ beats \w+) in[^<]*</title><rect class=\"q(-?\d)\"", svg))
+    assert shades["good beats fair"] == "8" and shades["fair beats good"] == "0"
+
+
+def test_figures_are_as_large_as_they_say(view):
+    for figure in view.figures.values():
+        image = Image.open(io.BytesIO(figure.png(scale=1)))
+        assert image.size == (round(figure.width), round(figure.height))
+        assert len(image.getcolors(1 << 20)) > 2
+        root = ET.fromstring(figure.svg())
+        assert (float(root.get("width")), float(root.get("height"))) == pytest.approx(
+            (figure.width, figure.height), abs=0.1
+        )
+
+
+def test_words_are_where_they_should_be():
+    drawn = Drawing("one", "words", 100, 40)
+    drawn.text(50, 30, "■", "#000000", anchor="middle", size=20)
+    dark = np.asarray(Image.open(io.BytesIO(drawn.png(scale=1))).convert("L")) < 128
+    assert 40 < np.flatnonzero(dark.any(axis=0)).mean() < 60
+    turned = Drawing("one", "words", 100, 100)
+    turned.text(50, 50, "■■■■", "#000000", turn=90.0, size=12)
+    dark = np.asarray(Image.open(io.BytesIO(turned.png(scale=1))).convert("L")) < 128
+    rows, columns = np.nonzero(dark)
+    assert rows.mean() > 58 and abs(columns.mean() - 52) < 8  # clockwise, as in SVG
+
+
+def test_the_best_are_bold_and_ties_are_marked():
+    frame = pl.DataFrame({"case": ["a_b", "=1+1"], "x": [0.5, None], "y": [0.25, 0.125]})
+    table = MarkedTable("t", "What it shows.", frame, {"x": 2}, frozenset({(0, "x")}), frozenset({(1, "y")}))
+    assert table.markdown().decode().splitlines() == [
+        "| case | x | y |",
+        "| --- | ---: | ---: |",
+        "| a\\_b | **0.50** | 0.250 |",
+        "| =1+1 | – | 0.125† |",
+        "",
+        "Bold: best. † may be as good.",
+    ]
+    latex = table.latex().decode()
+    assert "a\\_b & \\textbf{0.50} & 0.250 \\\\" in latex
+    assert "=1+1 & – & 0.125\\textsuperscript{\\textdagger} \\\\" in latex
+    assert latex.index("\\toprule") < latex.index("\\midrule") < latex.index("\\bottomrule")
+    assert table.csv().decode() == "case,x,y\na_b,0.5,0.25\n'=1+1,,0.125\n"
+    assert pl.read_parquet(io.BytesIO(table.parquet())).equals(frame)
+
+
+def test_tables_mark_the_best_of_each_case(view):
+    scores = view.table("scores")
+    rows = scores.frame.rows(named=True)
+    for i, row in enumerate(rows):
+        best = {column for r, column in scores.best if r == i}
+        assert best == {max(("good", "fair", "bad"), key=lambda m: -np.inf if row[m] is None else row[m])}
+    assert view.table("wins").frame.row(0)[1] is None
+
+
+def test_names_are_cut_in_the_middle():
+    assert cut("short") == "short"
+    assert len(cut("x" * 99)) == 44 and cut("trained:a/b/c/d/e · data · morf", 20).endswith("data · morf")
+    assert tex("50%") == "50\\%"
