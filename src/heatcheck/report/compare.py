@@ -199,7 +199,7 @@ def _row(row: Mapping[str, Any], low: float, high: float, places: int | None) ->
 
 def shown(table: pl.DataFrame) -> tuple[list[tuple[str, bool]], list[list[str]]]:
     """Columns, each with whether it holds numbers, and cells as text; columns without content are left out."""
-    kept = [c for c in table.columns if table[c].null_count() < table.height and not (table[c] == "").all()]
+    kept = [c for c in table.columns if set(table[c].unique().to_list()) - {None, ""}]
     heads = [(c.replace("_", " "), table[c].dtype.is_numeric()) for c in kept]
     rows = [
         ["" if v is None else number(v) if isinstance(v, float) else str(v) for v in r]
