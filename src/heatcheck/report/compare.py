@@ -40,14 +40,37 @@ TITLES = {
 class HasComparison(Protocol):
     """What the page shows; `heatcheck.api.compare.Comparison` is one."""
 
-    run: str
-    paper: str
-    beside: pl.DataFrame
-    correlations: pl.DataFrame
-    claims: tuple[dict[str, Any], ...]
-    questions: Mapping[str, pl.DataFrame]
-    notes: tuple[str, ...]
-    facts: Mapping[str, Any]
+    @property
+    def run(self) -> str:
+        """The run's name."""
+
+    @property
+    def paper(self) -> str:
+        """The name of the paper's profile."""
+
+    @property
+    def beside(self) -> pl.DataFrame:
+        """Our scores and the printed ones."""
+
+    @property
+    def correlations(self) -> pl.DataFrame:
+        """How alike they rank methods."""
+
+    @property
+    def claims(self) -> tuple[dict[str, Any], ...]:
+        """Every claim with its verdict."""
+
+    @property
+    def questions(self) -> Mapping[str, pl.DataFrame]:
+        """M4's questions as tables."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Of the run."""
 
     @property
     def title(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heatcheck.stats.intervals import mean_intervals
 from heatcheck.stats.onesided import above_zero
@@ -69,7 +70,7 @@ def bounds(differences: Array, *, seed: int = 0, resamples: int = _RESAMPLES) ->
     return np.array(ends, dtype=np.float64)
 
 
-def passes(differences: Array, margin: float, *, seed: int = 0, flips: int = FLIPS) -> tuple[Array, Array]:
+def passes(differences: Array, margin: float, *, seed: int = 0, flips: int = FLIPS) -> tuple[Array, NDArray[np.bool_]]:
     """p-values and bounds' verdicts of the hypothesis that the mean is above −margin, per row of differences.
 
     Returns:
@@ -126,9 +127,9 @@ def inferiority(
                 verdict, why = INFERIOR, ""
             elif ok[i] and not why:
                 verdict = NOT_INFERIOR
-        mean = [float(x[i, row].mean()) if n else float("nan") for x in (base, candidate, d)]
+        old, new, change = (float(x[i, row].mean()) if n else float("nan") for x in (base, candidate, d))
         low, high = ends[i].tolist()
-        found.append(Inferiority(verdict, *mean, low, high, margin, float(p[i]), n, int(lost[i]), why))
+        found.append(Inferiority(verdict, old, new, change, low, high, margin, float(p[i]), n, int(lost[i]), why))
     return found
 
 
