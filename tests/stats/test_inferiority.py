@@ -25,6 +25,12 @@ MUTANTS = (
     ),
     ("stats/inferiority.py", "d = sign * (candidate - base)", "d = candidate - base", "test_lower_may_be_better"),
     ("stats/inferiority.py", "if lost > LOST * had:", "if False:", "test_scores_that_are_lost_do_not_pass"),
+    (
+        "stats/inferiority.py",
+        "base[:, same], candidate[:, same]",
+        "base, candidate",
+        "test_samples_of_other_classes_are_left_out_and_too_many_do_not_pass",
+    ),
     ("stats/inferiority.py", "level=1 - 2 * ERROR", "level=1 - 20 * ERROR", "test_bounds_are_at_least_students"),
 )
 RNG = np.random.default_rng(0)
@@ -71,6 +77,20 @@ def test_scores_that_are_lost_do_not_pass():
     assert (nothing.verdict, nothing.why) == (UNDECIDED, "no sample has a score of both")
     back = one(candidate, base)
     assert (back.verdict, back.lost) == (NOT_INFERIOR, 0)
+
+
+def test_samples_of_other_classes_are_left_out_and_too_many_do_not_pass():
+    base = RNG.uniform(size=40)
+    candidate = base.copy()
+    candidate[:4] = -9
+    same = np.arange(40) >= 4
+    found = one(base, candidate, same=same)
+    assert (found.verdict, found.n, found.lost) == (NOT_INFERIOR, 36, 0)
+    other = one(base, base, same=np.arange(40) >= 11)
+    assert (other.verdict, other.n) == (UNDECIDED, 29)
+    assert other.why == "on 11 of 40 samples the candidate explains another class than the base"
+    assert one(base, base, same=np.zeros(40, dtype=bool)).verdict == UNDECIDED
+    assert one(base, base - 1, same=np.arange(40) >= 20).verdict == INFERIOR
 
 
 def test_bounds_are_at_least_students():
