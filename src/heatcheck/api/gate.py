@@ -146,27 +146,30 @@ def gate(
             raise SpecError(f"margin {margin:g} of {metric}: it must be a number above zero, in the metric's own unit")
     old, new = _sides(base, candidate, run)
     notes = list(_same_samples(old, new))
+    same = _same_class(old, new)
+    changed = [name for name, alike in same.items() if not alike]
+    if changed:
+        notes.append(
+            f"on {len(changed)} of {len(same)} samples the models explain different classes; these are not compared"
+        )
     rows: list[tuple[str, str, Inferiority]] = []
     chosen: list[str] = []
     for written, margin in margins.items():
-        names = [_same_metric(old, new, written)]
+        names = _same_metric(old, new, written)
         chosen = _methods(old, new, methods)
-        sign = Facts.of(old.result.facts).sign(names[0][0])
-        scores = _paired(old, new, names[0], chosen)
-        try:
-            found = inferiority(*scores, margin, sign=sign, seed=seed)
-        except ValueError as problem:
-            raise SpecError(str(problem)) from None
-        rows += [(names[0][0], method, row) for method, row in zip(chosen, found, strict=True)]
+        sign = Facts.of(old.result.facts).sign(names[0])
+        first, second, samples = _paired(old, new, names, chosen)
+        alike = np.array([same.get(name, True) for name in samples], dtype=bool)
+        found = inferiority(first, second, margin, same=alike, sign=sign, seed=seed)
+        rows += [(names[0], method, row) for method, row in zip(chosen, found, strict=True)]
     several = old.result.store.folder != new.result.store.folder
-    alike, told = _agreement(old, new, chosen, seed) if maps else ({}, [])
     return Gate(
         base=f"{old.name} in {old.result.name}" if several else old.name,
         candidate=f"{new.name} in {new.result.name}" if several else new.name,
         data=old.section.data,
         rows=tuple(rows),
-        agreement=alike,
-        notes=tuple(notes + told),
+        agreement=_agreement(old, new, chosen, [name for name in same if same[name]], seed) if maps else {},
+        notes=tuple(notes),
     )
 
 
@@ -269,8 +272,10 @@ def _methods(old: Side, new: Side, wanted: Sequence[str] | None) -> list[str]:
     return chosen
 
 
-def _paired(old: Side, new: Side, metric: tuple[str, str], methods: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Both models' scores of the same methods and samples; NaN where a method has none."""
+def _paired(
+    old: Side, new: Side, metric: tuple[str, str], methods: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Both models' scores of the same methods and samples, NaN where a method has none; and the samples' names."""
     import polars as pl
 
     tables = []
@@ -280,38 +285,33 @@ def _paired(old: Side, new: Side, metric: tuple[str, str], methods: Sequence[str
         tables.append(Cube.with_gaps(here, side.name, name, methods))
     common = sorted(set(tables[0].samples) & set(tables[1].samples))
     first, second = (table.at(common).values[0] for table in tables)
-    return first, second
+    return first, second, common
+
+
+def _same_class(old: Side, new: Side) -> dict[str, bool]:
+    """Of every sample that both models could be explained on, whether it is the same class that is explained."""
+    import polars as pl
+
+    first, second = (
+        dict(side.section.samples().filter(pl.col("model") == side.name).select("sample", "target").iter_rows())
+        for side in (old, new)
+    )
+    both = [s for s in first if first[s] is not None and second.get(s) is not None]
+    return {s: first[s] == second[s] for s in both}
 
 
 def _agreement(
-    old: Side, new: Side, methods: Sequence[str], seed: int
-) -> tuple[dict[str, tuple[Estimate, float]], list[str]]:
-    """How far both models' maps agree, per method, and what is to be said of samples that were left out."""
-    import polars as pl
-
-    targets = [
-        dict(side.section.samples().filter(pl.col("model") == side.name).select("sample", "target").iter_rows())
-        for side in (old, new)
-    ]
-    common = [s for s in targets[0] if s in targets[1] and targets[0][s] is not None]
-    same = [s for s in common if targets[0][s] == targets[1][s]]
+    old: Side, new: Side, methods: Sequence[str], samples: Sequence[str], seed: int
+) -> dict[str, tuple[Estimate, float]]:
+    """How far both models' maps of some samples agree, per method: the mean, and what a tenth lies below."""
     found: dict[str, tuple[Estimate, float]] = {}
     for method in methods:
         values = []
-        for sample in same:
+        for sample in samples:
             a, b = (side.section.map(side.name, sample, method) for side in (old, new))
-            if a is not None and b is not None:
-                try:
-                    values.append(map_agreement(a, b))
-                except ValueError:
-                    values.append(float("nan"))
+            if a is not None and b is not None and (a.shape == b.shape or a.ndim == b.ndim == 2):
+                values.append(map_agreement(a, b))
         known = np.array([v for v in values if not np.isnan(v)])
         if len(known):
             found[method] = (mean_estimate(known, seed=seed), float(np.quantile(known, 0.1)))
-    notes = []
-    if len(same) < len(common):
-        notes.append(
-            f"on {len(common) - len(same)} of {len(common)} samples the models explain different classes; "
-            f"their maps are not compared"
-        )
-    return found, notes
+    return found

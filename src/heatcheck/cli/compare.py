@@ -149,9 +149,9 @@ def _show(found: "Comparison") -> None:
     if found.beside.height:
         typer.echo("* doubtful in print, † other settings than the paper's")
     typer.echo()
-    rows = []
+    verdicts = []
     for claim in by_verdict(found.claims):
         said = [part for part in (claim_words(claim)["number"], plain(claim["note"])) if part]
-        rows.append((claim["verdict"], claim["says"], "; ".join(said)))
-    table(("verdict", "claim", "here"), rows)
+        verdicts.append((claim["verdict"], claim["says"], "; ".join(said)))
+    table(("verdict", "claim", "here"), verdicts)
     typer.echo(answer(found.claims))

@@ -40,14 +40,37 @@ TITLES = {
 class HasComparison(Protocol):
     """What the page shows; `heatcheck.api.compare.Comparison` is one."""
 
-    run: str
-    paper: str
-    beside: pl.DataFrame
-    correlations: pl.DataFrame
-    claims: tuple[dict[str, Any], ...]
-    questions: Mapping[str, pl.DataFrame]
-    notes: tuple[str, ...]
-    facts: Mapping[str, Any]
+    @property
+    def run(self) -> str:
+        """The run's name."""
+
+    @property
+    def paper(self) -> str:
+        """The name of the paper's profile."""
+
+    @property
+    def beside(self) -> pl.DataFrame:
+        """Our scores and the printed ones."""
+
+    @property
+    def correlations(self) -> pl.DataFrame:
+        """How alike they rank methods."""
+
+    @property
+    def claims(self) -> tuple[dict[str, Any], ...]:
+        """Every claim with its verdict."""
+
+    @property
+    def questions(self) -> Mapping[str, pl.DataFrame]:
+        """M4's questions as tables."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Of the run."""
 
     @property
     def title(self) -> str:
@@ -199,7 +222,7 @@ def _row(row: Mapping[str, Any], low: float, high: float, places: int | None) ->
 
 def shown(table: pl.DataFrame) -> tuple[list[tuple[str, bool]], list[list[str]]]:
     """Columns, each with whether it holds numbers, and cells as text; columns without content are left out."""
-    kept = [c for c in table.columns if table[c].null_count() < table.height and not (table[c] == "").all()]
+    kept = [c for c in table.columns if set(table[c].unique().to_list()) - {None, ""}]
     heads = [(c.replace("_", " "), table[c].dtype.is_numeric()) for c in kept]
     rows = [
         ["" if v is None else number(v) if isinstance(v, float) else str(v) for v in r]

@@ -20,10 +20,21 @@ COLUMNS = ("metric", "method", "verdict", "base", "candidate", "difference", "ma
 class HasVerdict(Protocol):
     """What is shown; `heatcheck.api.gate.Gate` is one."""
 
-    base: str
-    candidate: str
-    data: str
-    notes: tuple[str, ...]
+    @property
+    def base(self) -> str:
+        """The base's name."""
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's name."""
+
+    @property
+    def data(self) -> str:
+        """The data set's name."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know."""
 
     @property
     def verdict(self) -> str:

@@ -70,7 +70,7 @@ def _correlations(maps: Array) -> Array:
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     norm = np.sqrt((centred**2).sum(axis=1))
     scaled = np.divide(centred, norm[:, None], out=np.full(centred.shape, np.nan), where=norm[:, None] > 0)
-    return np.clip(scaled @ scaled.T, -1.0, 1.0)
+    return np.asarray(np.clip(scaled @ scaled.T, -1.0, 1.0), dtype=np.float64)
 
 
 def rank_of_rows(values: Array) -> Array:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heatcheck.stats.intervals import mean_intervals
 from heatcheck.stats.onesided import above_zero
@@ -20,6 +21,8 @@ ERROR = 0.025
 """Of each one-sided rule, so that its bound is an end of the 95 % interval; at the margin, few heavy losses double it."""
 LOST = 0.05
 """The share of the base's samples that a candidate may have no score of."""
+CHANGED = 0.25
+"""The share of samples on which a candidate may explain another class than the base; they are not compared."""
 _RESAMPLES = 2000
 
 
@@ -69,7 +72,7 @@ def bounds(differences: Array, *, seed: int = 0, resamples: int = _RESAMPLES) ->
     return np.array(ends, dtype=np.float64)
 
 
-def passes(differences: Array, margin: float, *, seed: int = 0, flips: int = FLIPS) -> tuple[Array, Array]:
+def passes(differences: Array, margin: float, *, seed: int = 0, flips: int = FLIPS) -> tuple[Array, NDArray[np.bool_]]:
     """p-values and bounds' verdicts of the hypothesis that the mean is above −margin, per row of differences.
 
     Returns:
@@ -82,7 +85,14 @@ def passes(differences: Array, margin: float, *, seed: int = 0, flips: int = FLI
 
 
 def inferiority(
-    base: Array, candidate: Array, margin: float, *, sign: float = 1.0, seed: int = 0, flips: int = FLIPS
+    base: Array,
+    candidate: Array,
+    margin: float,
+    *,
+    same: NDArray[np.bool_] | None = None,
+    sign: float = 1.0,
+    seed: int = 0,
+    flips: int = FLIPS,
 ) -> list[Inferiority]:
     """Whether each method's candidate is not inferior.
 
@@ -93,6 +103,8 @@ def inferiority(
         base: scores, [methods, samples]; NaN where there is none.
         candidate: scores of the same methods and samples.
         margin: by how much a candidate's mean may be worse, in the metric's own unit; above zero.
+        same: [samples], whether both explain the same class; the others are not compared, and where they are more than
+            a quarter, nothing passes. None where all are.
         sign: +1 where a higher score is better, else −1.
         seed: of resamples and sign patterns.
         flips: sign patterns and resamples of the test.
@@ -109,6 +121,9 @@ def inferiority(
         raise ValueError(f"margin={margin}: it must be a number above zero, in the unit of the metric")
     if base.shape != candidate.shape:
         raise ValueError(f"scores of the shapes {base.shape} and {candidate.shape} cannot be paired")
+    changed, samples = (0, base.shape[1]) if same is None else (int((~same).sum()), len(same))
+    if same is not None:
+        base, candidate = base[:, same], candidate[:, same]
     d = sign * (candidate - base)
     known = ~np.isnan(d)
     p, ok = passes(d, margin, seed=seed, flips=flips)
@@ -119,17 +134,24 @@ def inferiority(
     found = []
     for i, row in enumerate(known):
         n = int(row.sum())
-        why = _why(n, int(lost[i]), int(had[i]))
+        why = _why_classes(changed, samples) or _why(n, int(lost[i]), int(had[i]))
         verdict = UNDECIDED
-        if not why or n:
+        if n:
             if against[i] <= ERROR and ends[i, 1] < -margin:
                 verdict, why = INFERIOR, ""
             elif ok[i] and not why:
                 verdict = NOT_INFERIOR
-        mean = [float(x[i, row].mean()) if n else float("nan") for x in (base, candidate, d)]
+        old, new, change = (float(x[i, row].mean()) if n else float("nan") for x in (base, candidate, d))
         low, high = ends[i].tolist()
-        found.append(Inferiority(verdict, *mean, low, high, margin, float(p[i]), n, int(lost[i]), why))
+        found.append(Inferiority(verdict, old, new, change, low, high, margin, float(p[i]), n, int(lost[i]), why))
     return found
+
+
+def _why_classes(changed: int, samples: int) -> str:
+    """Why scores do not answer the question where the classes differ; empty where they do."""
+    if changed <= CHANGED * samples:
+        return ""
+    return f"on {changed} of {samples} samples the candidate explains another class than the base"
 
 
 def _why(n: int, lost: int, had: int) -> str:

@@ -1,0 +1,173 @@
+"""A toy run beside papers: methods and models are found by what they are, and all forms say the same."""
+
+import json
+
+import polars as pl
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import heatcheck as hc
+from heatcheck.api.compare import Comparison, _factors, _kind, _their_models, compare, disagreements
+from heatcheck.cli import app
+from heatcheck.cli.compare import TableFormat, write_tables
+from heatcheck.core.spec import SpecError
+from heatcheck.stats.evidence import CLAIMS, NOT_TESTABLE
+
+MUTANTS = (
+    ("api/compare.py", "if found[0] not in exact:", "if found[0] in exact:", "test_methods_are_found_by_what_they_are"),
+    ("api/compare.py", "if found and not found[1]:", "if found:", "test_depths_are_read_from_names"),
+    ("api/compare.py", 'r"vgg16(?!bn)"', 'r"vgg16"', "test_models_are_found_by_their_names"),
+)
+X = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+METHODS = {
+    "mine": "input_x_gradient",
+    "IG": "integrated_gradients(steps=3)",
+    "IG-U": "integrated_gradients(steps=3, baseline=uniform)",
+    "Saliency": "saliency",
+    "cam": "grad_cam",
+    "random": "random",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    nets = {
+        name: nn.Sequential(
+            nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(96, 5)
+        )
+        for name in ("resnet18", "resnet34")
+    }
+    place = tmp_path_factory.mktemp("compare") / "toy"
+    hc.Benchmark(models=nets, data=X, methods=METHODS, metrics=["sds", "morf(steps=4)", "lerf(steps=4)"]).run(
+        place, progress="none"
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def idsds(folder) -> Comparison:
+    return compare(folder, "idsds", resamples=100)
+
+
+def test_methods_are_found_by_what_they_are(idsds):
+    rows = {(r["as"], r["method"]): r for r in idsds.beside.filter(pl.col("model") == "resnet18").iter_rows(named=True)}
+    assert rows.keys() == {("I×G", "mine"), ("IG", "IG"), ("IG-U", "IG-U"), ("Grad-CAM", "cam")}
+    assert rows["I×G", "mine"]["settings"] == ""
+    assert rows["IG", "IG"]["settings"] == "integrated_gradients(steps=3)"
+    assert rows["IG-U", "IG-U"]["theirs"] == 0.261
+    assert set(idsds.beside["metric"]) == {"sds"}
+
+
+def test_a_signed_map_is_not_taken_for_its_absolute_value():
+    assert _kind("saliency") != _kind("saliency(post=abs)")
+    assert _kind("rise(samples=9, fill=zero)") == _kind("rise")
+    assert _kind("smoothgrad(of=integrated_gradients(steps=2))") == _kind(
+        "smoothgrad(of=integrated_gradients, samples=3)"
+    )
+
+
+def test_ours_are_the_means_of_the_run(folder, idsds):
+    board = hc.Result.open(folder).leaderboard().full
+    for row in idsds.beside.iter_rows(named=True):
+        same = board.filter(
+            (pl.col("model") == row["model"]) & (pl.col("metric") == "sds") & (pl.col("method") == row["method"])
+        )
+        assert same["mean"].item() == row["ours"]
+    assert idsds.correlations["methods"].to_list() == [4, 4]
+
+
+def test_every_claim_of_the_paper_has_a_verdict(idsds):
+    assert [c["claim"] for c in idsds.claims] == [c.id for c in CLAIMS["hesse2024"]]
+    told = {c["claim"]: c for c in idsds.claims}
+    assert told["deeper_is_lower"]["verdict"] != NOT_TESTABLE
+    assert told["bias_lowers"]["verdict"] == NOT_TESTABLE
+
+
+def test_meta_rank_has_claims_alone(folder):
+    found = compare(folder, "metarank", resamples=100)
+    assert found.tables.keys() == {"claims"}
+    assert any("prints no scores" in note for note in found.notes)
+    told = {c["claim"]: c["verdict"] for c in found.claims}
+    assert told["protocols_disagree"] != NOT_TESTABLE
+    assert told["road_takes_longer"] == NOT_TESTABLE
+
+
+def test_m4_has_its_questions(folder):
+    found = compare(folder, "m4", resamples=100)
+    assert {"table1", "table2", "sensitivity", "overall", "best_faithfulness"} <= found.tables.keys()
+    assert set(found.tables["table2"]["method"]) == set(METHODS) - {"random"}
+    assert found.tables["best_faithfulness"]["modality"].unique().to_list() == ["image"]
+
+
+def test_maps_are_compared_between_methods(folder):
+    found = disagreements(hc.Result.open(folder), most=5)
+    assert {model: len(values) for model, values in found.items()} == {"resnet18": 5, "resnet34": 5}
+    assert all(((values >= 0) & (values <= 2)).all() for values in found.values())
+
+
+class Named:
+    def __init__(self, *names):
+        self.facts = {"models": [{"name": name} for name in names]}
+
+
+def test_depths_are_read_from_names():
+    found = _factors(Named("resnet18", "ResNet-50", "wide_resnet50", "vgg11", "mine"), {})
+    assert found == {"depth": {"resnet18": 18.0, "ResNet-50": 50.0}}
+    with pytest.raises(SpecError, match="factor bias: the run has no model other; it has mine"):
+        _factors(Named("mine"), {"bias": {"other": 1.0}})
+
+
+def test_models_are_found_by_their_names():
+    names = ("timm:resnet50.a1_in1k", "vit_base_patch16_224", "vit_b_16", "vgg16", "vgg16_bn", "mine")
+    assert _their_models(Named(*names), "m4") == {
+        "timm:resnet50.a1_in1k": "R50",
+        "vit_base_patch16_224": "ViT/B",
+        "vit_b_16": "ViT/B",
+        "vgg16": "VGG16",
+    }
+
+
+def test_an_unknown_paper_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(SpecError, match="no paper 'idsd'"):
+        compare(tmp_path / "nowhere", "idsd")
+
+
+# -- the command ---------------------------------------------------------------------------------------------
+
+
+def test_the_command_shows_scores_and_claims_and_writes_a_page(folder):
+    told = CliRunner().invoke(app, ["compare", str(folder), "idsds"])
+    assert told.exit_code == 0, told.output
+    assert "rank correlation" in told.output
+    assert "Of 19 claims" in told.output
+    page = (folder / "compare-idsds.html").read_text()
+    assert "<script" not in page
+    assert page.count('class="badge"') == 19
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_every_table_is_a_file(idsds, tmp_path, kind):
+    written = write_tables(idsds, tmp_path / "t", kind)
+    assert sorted(path.name for path in written) == [f"beside.{kind}", f"claims.{kind}", f"correlations.{kind}"]
+    if kind == "parquet":
+        assert pl.read_parquet(tmp_path / "t" / "beside.parquet").height == idsds.beside.height
+    if kind == "tex":
+        assert (tmp_path / "t" / "beside.tex").read_text().count("\\textbf{") >= 4
+
+
+def test_json_has_all_and_names_the_files(folder, tmp_path):
+    line = ["compare", str(folder), "idsds", "--out", str(tmp_path / "p.html"), "--tables", str(tmp_path), "--json"]
+    record = json.loads(CliRunner().invoke(app, line).stdout)
+    assert (len(record["files"]), len(record["claims"]), record["page"]) == (3, 19, str(tmp_path / "p.html"))
+    assert record["sources"][0]["table"] == "Table 3"
+
+
+@pytest.mark.parametrize("written", ["depth", "depth:", "depth:resnet18", "depth:resnet18=deep", ":resnet18=3"])
+def test_a_factor_that_cannot_be_read_is_repeated(folder, written):
+    told = CliRunner().invoke(app, ["compare", str(folder), "idsds", "--factor", written])
+    assert told.exit_code == 2
+    assert repr(written) in told.output.replace("\n", "")

@@ -1,0 +1,138 @@
+"""The page of a comparison, and tables as Markdown and LaTeX: all is said, and foreign strings are harmless."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from heatcheck.api.compare import Comparison
+from heatcheck.report.compare import answer, by_verdict, claim_words, correlation_words, render_comparison
+from heatcheck.report.export import write_table_file
+from heatcheck.report.tables import as_latex, as_markdown
+from heatcheck.stats.published import BESIDE, CORRELATION
+
+MUTANTS = (
+    ("report/tables.py", 'f"\\\\{m[0]}"', "m[0]", "test_latex_escapes_what_is_its_own"),
+    ("report/export.py", 'then("\'" + text)', "then(text)", "test_formulas_are_neutral_in_csv"),
+)
+HOSTILE = "<script>alert(1)</script>\"'&\u202e_|%"
+
+
+def comparison(word=HOSTILE, **other):
+    values = {
+        "model": word,
+        "data": word,
+        "metric": word,
+        "method": word,
+        "as": word,
+        "table": "Table 1",
+        "doubt": word,
+    }
+    row = {
+        **values,
+        "ours": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+        "rank": 1.0,
+        "theirs": 0.3,
+        "their_model": word,
+        "their_rank": 1.0,
+        "settings": word,
+    }
+    beside = pl.DataFrame([row], schema=BESIDE)
+    line = {"model": word, "data": word, "metric": word, "their_model": word, "methods": 1, "samples": 3}
+    correlations = pl.DataFrame(
+        [line | dict.fromkeys(("spearman", "low", "high", "samples_low", "samples_high"))], schema=CORRELATION
+    )
+    claim = {
+        "claim": "c",
+        "says": "It is so.",
+        "where": "Table 1",
+        "paper": "li2023",
+        "effect": word,
+        "note": word,
+        "parts": [],
+        "n": 3,
+    }
+    claims = (
+        {**claim, "verdict": "not testable here", "value": np.nan, "low": np.nan, "high": np.nan},
+        {**claim, "verdict": "held", "value": 0.2, "low": 0.1, "high": 0.3},
+    )
+    made = {
+        "questions": {"overall": pl.DataFrame({"model": [word], "raw": [0.5]})},
+        "notes": (word,),
+        "facts": {"models": [{"name": word}]},
+    }
+    return Comparison(run=word, paper="m4", beside=beside, correlations=correlations, claims=claims, **(made | other))
+
+
+def test_hostile_names_run_no_script():
+    page = render_comparison(comparison())
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "\u202e" not in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+
+
+def test_the_page_has_every_part():
+    page = render_comparison(comparison("net"))
+    for words in (
+        "Of 2 claims, 1 held",
+        "Our scores beside theirs",
+        "no rank correlation: 1 method in common",
+        "Overall score",
+        "Table 2",
+        "cannot be tested here, and why",
+    ):
+        assert words in page, words
+
+
+def test_a_run_without_common_scores_has_no_table_of_them():
+    empty = comparison("net", questions={})
+    page = render_comparison(
+        Comparison(
+            run="r",
+            paper="metarank",
+            beside=empty.beside.clear(),
+            correlations=empty.correlations.clear(),
+            claims=empty.claims,
+        )
+    )
+    assert "Our scores beside theirs" not in page
+
+
+def test_claims_that_were_tested_come_first():
+    claims = comparison().claims
+    assert [c["verdict"] for c in by_verdict(claims)] == ["held", "not testable here"]
+    assert claim_words(claims[1])["number"].endswith("0.200 (0.100 to 0.300)")
+    assert claim_words(claims[0])["number"] == ""
+    assert answer(claims).endswith("1 cannot be tested here.")
+
+
+def test_a_correlation_is_told_with_both_intervals():
+    row = {"spearman": 0.8, "methods": 9, "low": 0.2, "high": 0.95, "samples_low": 0.7, "samples_high": 0.9}
+    assert correlation_words(row) == (
+        "rank correlation 0.80 over 9 methods, 0.20 to 0.95 over methods and samples, 0.70 to 0.90 over samples alone"
+    )
+
+
+TABLE = pl.DataFrame({"method": ["a_b & 5 %", "=1+1"], "score": [0.5, None], "n": [1, 2]})
+
+
+def test_latex_escapes_what_is_its_own():
+    shown = as_latex(TABLE, bold={(0, "score")}, caption="50 %")
+    assert r"a\_b \& 5 \% & \textbf{0.500} & 1 \\" in shown
+    assert r"\caption{50 \%}" in shown
+    assert "\\toprule" in shown and "\\bottomrule" in shown
+    assert as_latex(pl.DataFrame({"x": ["\\ ~ ^ { } $ #"]})).count(r"\textbackslash{}") == 1
+
+
+def test_markdown_has_as_many_cells_in_every_line():
+    lines = as_markdown(pl.DataFrame({"a|b": ["x|y\nz"], "c": [1.5]})).splitlines()
+    assert {line.replace("\\|", "").count("|") for line in lines} == {3}
+
+
+def test_formulas_are_neutral_in_csv(tmp_path):
+    path = write_table_file(TABLE, tmp_path / "deep" / "t.csv")
+    assert "'=1+1,,2" in path.read_text()
+    with pytest.raises(ValueError, match=r"not as '\.xls'"):
+        write_table_file(TABLE, tmp_path / "t.xls")
