@@ -1,5 +1,6 @@
 """The first screen: which method to use, how sure that is, what it costs, and what the run cannot say."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
@@ -44,7 +45,7 @@ def verdict_of(
     costs = _Costs(tables)
     group = (found.method, *found.ties)
     ranks = {row.method.name: row for row in overall}
-    named = () if len(group) <= _NAMED else tuple(views[m] for m in found.ties)
+    named = () if powerless or len(group) <= _NAMED else tuple(views[m] for m in found.ties)
     return Verdict(
         headline=_headline(found, views, costs, ranks[found.method], powerless, len(tables.samples)),
         body=tuple(_body(found, views, costs, powerless)),
@@ -99,7 +100,7 @@ def _headline(
         return (
             Phrase(f"{_counted(samples, 'sample')} {'tells' if samples == 1 else 'tell'} no two methods apart. "),
             Phrase(method=chosen),
-            Phrase(f" has the best mean rank, {over}, but each of the others may be as good. Use more samples."),
+            Phrase(f" has the best mean rank, {over}, but each of the others may be as good."),
         )
     saving = _saving(found, views, costs)
     if not ties:
@@ -141,9 +142,7 @@ def _times(ratio: float) -> str:
     return f"{wording.count(_tidy(ratio))} times"
 
 
-def _body(
-    found: Recommendation, views: Mapping[str, MethodView], costs: _Costs, powerless: bool
-) -> Iterator[Sentence]:
+def _body(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs, powerless: bool) -> Iterator[Sentence]:
     chosen = Phrase(method=views[found.method])
     if not powerless:
         yield (chosen, *_how_sure(found, views))
@@ -159,7 +158,7 @@ def _how_sure(found: Recommendation, views: Mapping[str, MethodView]) -> Sentenc
     others = len(found.ties) + len(found.behind) + len(found.ahead)
     if not others:
         return (Phrase(" is the only method that was ranked."),)
-    won = f" is significantly better than {len(found.behind)} of the {others} others"
+    won = f" is significantly better than {'each' if len(found.behind) == others else len(found.behind)} of the {others} others"
     won = won if others > 1 else f" is {'' if found.behind else 'not '}significantly better than the other method"
     sure = "(95 % confidence within each metric)"
     if not found.ahead:
@@ -218,7 +217,9 @@ def _limits(tables: Tables, metrics: Sequence[MetricView], concordance: str) -> 
             ),
         )
     if run.get("profile_note") and not run.get("paper"):
-        yield (Phrase(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),)
+        yield (
+            Phrase(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),
+        )
     skipped = {s.get("method") for s in run.get("skipped", ()) if s.get("method") and not s.get("metric")}
     if skipped:
         does = "does" if len(skipped) == 1 else "do"
@@ -276,6 +277,7 @@ def rank_chart(
     worst = max(len(found), max(r["mean_high"] for r in found))
     axis = _rank_axis(worst)
     shown = sorted(found[:_ROWS], key=lambda r: (costs[r["method"]] or 0.0, r["mean_rank"]))
+    heads = Counter(views[r["method"]].head for r in shown)
     rows, best = [], float("inf")
     for r in shown:
         front = r["mean_rank"] < best
@@ -284,6 +286,7 @@ def rank_chart(
         rows.append(
             RankRow(
                 method=views[r["method"]],
+                brief=heads[views[r["method"]].head] == 1,
                 mean_rank=f"{r['mean_rank']:.1f}",
                 ranks=f"{low:.1f} to {high:.1f}" if high > low else "",
                 left=axis.at(low),

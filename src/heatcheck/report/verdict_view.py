@@ -30,6 +30,7 @@ class RankRow:
 
     Args:
         method: the method.
+        brief: whether its name without parameters tells it from the others.
         mean_rank: over the metrics that count.
         ranks: the mean ends of the ranks that it may have.
         left: where these begin.
@@ -41,6 +42,7 @@ class RankRow:
     """
 
     method: MethodView
+    brief: bool
     mean_rank: str
     ranks: str
     left: float
