@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -16,6 +17,7 @@ from heatcheck.stats import Recommendation
 
 _NAMED = 3  # methods that the sentence names
 _ROWS = 24  # of the picture
+_FEW = 30  # samples; with as many, half of the methods should differ from random where a metric is any good
 _CHEAPER = 1.5  # a smaller difference in cost is not worth a word
 
 
@@ -39,10 +41,11 @@ def verdict_of(
     """
     views = {m.name: m for m in methods}
     limits = tuple(_limits(tables, metrics, concordance))
+    costs = _Costs(tables)
     found = next(stats.recommendations(tables.board, tables.facts), None)
     if found is None:
-        return Verdict(_nothing(tables, metrics), (), (), limits, None)
-    costs = _Costs(tables)
+        chart = rank_chart(stats.overall(tables.board, replace(tables.facts, paper=True)), views, costs, ())
+        return Verdict(_nothing(tables, metrics), (), (), limits, chart and replace(chart, counts=False))
     group = (found.method, *found.ties)
     ranks = {row.method.name: row for row in overall}
     named = () if powerless or len(group) <= _NAMED else tuple(views[m] for m in found.ties)
@@ -51,7 +54,7 @@ def verdict_of(
         body=tuple(_body(found, views, costs, powerless)),
         ties=named,
         limits=limits,
-        chart=rank_chart(tables, views, costs, group),
+        chart=rank_chart(tables.totals, views, costs, group),
     )
 
 
@@ -190,7 +193,14 @@ def _nothing(tables: Tables, metrics: Sequence[MetricView]) -> Sentence:
     if not tables.scores.height:
         return (Phrase("Nothing was scored for this model."),)
     if any(m.best and m.left_out for m in metrics):
-        return (Phrase("No method can be recommended: no metric counts in the mean rank."),)
+        n = len(tables.samples)
+        more = f" {n} samples may be too few." if n < _FEW else ""
+        return (
+            Phrase(
+                "No method can be recommended: no metric counts in the mean rank, "
+                f"as none finds most of the methods better than random.{more}"
+            ),
+        )
     return (Phrase("No method can be recommended: no metric ranks at least two methods."),)
 
 
@@ -216,7 +226,7 @@ def _limits(tables: Tables, metrics: Sequence[MetricView], concordance: str) -> 
                 "and a mean rank is a summary, not a test."
             ),
         )
-    if run.get("profile_note") and not run.get("paper"):
+    if run.get("profile_note") and not run.get("paper") and run.get("profile") != "default":
         yield (
             Phrase(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),
         )
@@ -259,19 +269,19 @@ def _metric_names(names: Sequence[str]) -> Iterator[Phrase]:
 
 
 def rank_chart(
-    tables: Tables, views: Mapping[str, MethodView], costs: _Costs, group: Sequence[str]
+    totals: pl.DataFrame, views: Mapping[str, MethodView], costs: _Costs, group: Sequence[str]
 ) -> RankChart | None:
     """Mean ranks with the ranks that methods may have, cheapest method first.
 
     A circular score is not ranked, so it counts neither here nor in a mean rank.
 
     Args:
-        tables: the case's tables.
+        totals: mean ranks, as `heatcheck.stats.overall` returns them.
         views: its methods by name.
         costs: what their maps cost.
         group: the recommended method and those that nothing tells apart from it.
     """
-    found = [r for r in tables.totals.iter_rows(named=True) if r["mean_rank"] is not None]
+    found = [r for r in totals.iter_rows(named=True) if r["mean_rank"] is not None]
     if len(found) < 2:
         return None
     worst = max(len(found), max(r["mean_high"] for r in found))
@@ -304,6 +314,6 @@ def _rank_axis(worst: float) -> Axis:
     """Ranks from 1 to the last; at most seven of them are written."""
     low, high = 1 - 0.02 * worst, worst * 1.02
     step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if worst / s <= 7)
-    places = sorted({1, *range(step, int(worst) + 1, step)} - ({2} if step == 2 else set()))
+    places = range(1, int(worst) + 1, step) if step < 5 else (1, *range(step, int(worst) + 1, step))
     edge = Axis(low, high)
     return Axis(low, high, False, tuple((edge.at(k), str(k)) for k in places), 1)

@@ -62,12 +62,14 @@ class RankChart:
         rows: one per method.
         cost: what is counted: passes or seconds.
         more: ranked methods that there is no room for.
+        counts: whether the ranks are over the metrics that count; over all where none does.
     """
 
     axis: Axis
     rows: tuple[RankRow, ...]
     cost: str
     more: int
+    counts: bool = True
 
 
 @dataclass(frozen=True)

@@ -456,7 +456,7 @@
     const piece = input.pieces[at].trim();
     const spelled = input.tokens[at];
     showTip(event, [piece || "part of a character", spelled === null ? "" : spelled], ...lines,
-      ...(input.marked.includes(at) ? [["marked by people", ""]] : []), ...(input.special.includes(at) ? [["special token, never deleted", ""]] : []));
+      ...(input.marked.includes(at) ? [["marked as the reason", ""]] : []), ...(input.special.includes(at) ? [["special token, never deleted", ""]] : []));
   }
   const tokenAt = (event) => (event.target.closest ? event.target.closest("[data-reading] i") : null);
   document.addEventListener("pointermove", (event) => {
