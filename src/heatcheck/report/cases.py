@@ -11,8 +11,9 @@ import polars as pl
 from heatcheck import stats
 from heatcheck.report import wording
 from heatcheck.report.charts import Axis, cost_chart, curve_chart, scale
+from heatcheck.report.method_view import MethodView
 from heatcheck.report.source import CaseSource, RunSource
-from heatcheck.report.views import LeaderboardRow, MethodView, MetricView, OverallRow, Row
+from heatcheck.report.views import LeaderboardRow, MetricView, OverallRow, Row
 from heatcheck.stats import Facts
 
 COLOURS = 8

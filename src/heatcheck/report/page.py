@@ -10,11 +10,12 @@ from heatcheck.report.along import trajectory_views
 from heatcheck.report.cases import Tables
 from heatcheck.report.exhibits import Exhibits
 from heatcheck.report.heat_map import heat_map
+from heatcheck.report.method_view import MethodView
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
 from heatcheck.report.retraining import RetrainingView, retraining_view
 from heatcheck.report.source import RunSource
 from heatcheck.report.verdict import verdict_of
-from heatcheck.report.views import CaseView, MethodView, PageView, Row
+from heatcheck.report.views import CaseView, PageView, Row
 from heatcheck.stats import Rankings, along_training, rankings, rankings_missing, trajectories, universes_of
 
 _ROWS = 200  # of a long table

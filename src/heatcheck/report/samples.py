@@ -9,8 +9,9 @@ import polars as pl
 from heatcheck.report import wording
 from heatcheck.report.charts import spark
 from heatcheck.report.exhibits import SCRIPTED, Exhibit, Exhibits, for_script
+from heatcheck.report.method_view import MethodView
 from heatcheck.report.source import CaseSource
-from heatcheck.report.views import CaseView, GalleryItem, MethodView, MetricView, Row
+from heatcheck.report.views import CaseView, GalleryItem, MetricView, Row
 from heatcheck.stats import has_score, rows_by
 
 EXTREMES = 3  # best and worst samples shown per method and metric

@@ -1,6 +1,8 @@
 """The first screen: which method to use, how sure that is, what it costs, and what the run cannot say."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -15,6 +17,7 @@ from heatcheck.stats import Recommendation
 
 _NAMED = 3  # methods that the sentence names
 _ROWS = 24  # of the picture
+_FEW = 30  # samples; with as many, half of the methods should differ from random where a metric is any good
 _CHEAPER = 1.5  # a smaller difference in cost is not worth a word
 
 
@@ -38,19 +41,20 @@ def verdict_of(
     """
     views = {m.name: m for m in methods}
     limits = tuple(_limits(tables, metrics, concordance))
+    costs = _Costs(tables)
     found = next(stats.recommendations(tables.board, tables.facts), None)
     if found is None:
-        return Verdict(_nothing(tables, metrics), (), (), limits, None)
-    costs = _Costs(tables)
+        chart = rank_chart(stats.overall(tables.board, replace(tables.facts, paper=True)), views, costs, ())
+        return Verdict(_nothing(tables, metrics), (), (), limits, chart and replace(chart, counts=False))
     group = (found.method, *found.ties)
     ranks = {row.method.name: row for row in overall}
-    named = () if len(group) <= _NAMED else tuple(views[m] for m in found.ties)
+    named = () if powerless or len(group) <= _NAMED else tuple(views[m] for m in found.ties)
     return Verdict(
         headline=_headline(found, views, costs, ranks[found.method], powerless, len(tables.samples)),
         body=tuple(_body(found, views, costs, powerless)),
         ties=named,
         limits=limits,
-        chart=rank_chart(tables, views, costs, group),
+        chart=rank_chart(tables.totals, views, costs, group),
     )
 
 
@@ -99,7 +103,7 @@ def _headline(
         return (
             Phrase(f"{_counted(samples, 'sample')} {'tells' if samples == 1 else 'tell'} no two methods apart. "),
             Phrase(method=chosen),
-            Phrase(f" has the best mean rank, {over}, but each of the others may be as good. Use more samples."),
+            Phrase(f" has the best mean rank, {over}, but each of the others may be as good."),
         )
     saving = _saving(found, views, costs)
     if not ties:
@@ -157,7 +161,7 @@ def _how_sure(found: Recommendation, views: Mapping[str, MethodView]) -> Sentenc
     others = len(found.ties) + len(found.behind) + len(found.ahead)
     if not others:
         return (Phrase(" is the only method that was ranked."),)
-    won = f" is significantly better than {len(found.behind)} of the {others} others"
+    won = f" is significantly better than {'each' if len(found.behind) == others else len(found.behind)} of the {others} others"
     won = won if others > 1 else f" is {'' if found.behind else 'not '}significantly better than the other method"
     sure = "(95 % confidence within each metric)"
     if not found.ahead:
@@ -189,7 +193,14 @@ def _nothing(tables: Tables, metrics: Sequence[MetricView]) -> Sentence:
     if not tables.scores.height:
         return (Phrase("Nothing was scored for this model."),)
     if any(m.best and m.left_out for m in metrics):
-        return (Phrase("No method can be recommended: no metric counts in the mean rank."),)
+        n = len(tables.samples)
+        more = f" {n} samples may be too few." if n < _FEW else ""
+        return (
+            Phrase(
+                "No method can be recommended: no metric counts in the mean rank, "
+                f"as none finds most of the methods better than random.{more}"
+            ),
+        )
     return (Phrase("No method can be recommended: no metric ranks at least two methods."),)
 
 
@@ -215,7 +226,7 @@ def _limits(tables: Tables, metrics: Sequence[MetricView], concordance: str) -> 
                 "and a mean rank is a summary, not a test."
             ),
         )
-    if run.get("profile_note") and not run.get("paper"):
+    if run.get("profile_note") and not run.get("paper") and run.get("profile") != "default":
         yield (
             Phrase(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),
         )
@@ -258,24 +269,25 @@ def _metric_names(names: Sequence[str]) -> Iterator[Phrase]:
 
 
 def rank_chart(
-    tables: Tables, views: Mapping[str, MethodView], costs: _Costs, group: Sequence[str]
+    totals: pl.DataFrame, views: Mapping[str, MethodView], costs: _Costs, group: Sequence[str]
 ) -> RankChart | None:
     """Mean ranks with the ranks that methods may have, cheapest method first.
 
     A circular score is not ranked, so it counts neither here nor in a mean rank.
 
     Args:
-        tables: the case's tables.
+        totals: mean ranks, as `heatcheck.stats.overall` returns them.
         views: its methods by name.
         costs: what their maps cost.
         group: the recommended method and those that nothing tells apart from it.
     """
-    found = [r for r in tables.totals.iter_rows(named=True) if r["mean_rank"] is not None]
+    found = [r for r in totals.iter_rows(named=True) if r["mean_rank"] is not None]
     if len(found) < 2:
         return None
     worst = max(len(found), max(r["mean_high"] for r in found))
     axis = _rank_axis(worst)
     shown = sorted(found[:_ROWS], key=lambda r: (costs[r["method"]] or 0.0, r["mean_rank"]))
+    heads = Counter(views[r["method"]].head for r in shown)
     rows, best = [], float("inf")
     for r in shown:
         front = r["mean_rank"] < best
@@ -284,6 +296,7 @@ def rank_chart(
         rows.append(
             RankRow(
                 method=views[r["method"]],
+                brief=heads[views[r["method"]].head] == 1,
                 mean_rank=f"{r['mean_rank']:.1f}",
                 ranks=f"{low:.1f} to {high:.1f}" if high > low else "",
                 left=axis.at(low),
@@ -301,6 +314,6 @@ def _rank_axis(worst: float) -> Axis:
     """Ranks from 1 to the last; at most seven of them are written."""
     low, high = 1 - 0.02 * worst, worst * 1.02
     step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if worst / s <= 7)
-    places = sorted({1, *range(step, int(worst) + 1, step)} - ({2} if step == 2 else set()))
+    places = range(1, int(worst) + 1, step) if step < 5 else (1, *range(step, int(worst) + 1, step))
     edge = Axis(low, high)
     return Axis(low, high, False, tuple((edge.at(k), str(k)) for k in places), 1)

@@ -30,6 +30,7 @@ class RankRow:
 
     Args:
         method: the method.
+        brief: whether its name without parameters tells it from the others.
         mean_rank: over the metrics that count.
         ranks: the mean ends of the ranks that it may have.
         left: where these begin.
@@ -41,6 +42,7 @@ class RankRow:
     """
 
     method: MethodView
+    brief: bool
     mean_rank: str
     ranks: str
     left: float
@@ -60,12 +62,14 @@ class RankChart:
         rows: one per method.
         cost: what is counted: passes or seconds.
         more: ranked methods that there is no room for.
+        counts: whether the ranks are over the metrics that count; over all where none does.
     """
 
     axis: Axis
     rows: tuple[RankRow, ...]
     cost: str
     more: int
+    counts: bool = True
 
 
 @dataclass(frozen=True)

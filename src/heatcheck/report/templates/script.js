@@ -304,13 +304,14 @@
       target.replaceChildren(make("p", { class: "empty" }, "This method has no score under this metric."));
       return;
     }
+    const missing = (words) => make("div", { class: "nomap" }, words);
     const one = ([id, score]) => {
       const sample = here.samples[id];
       const map = here.maps[`${row}:${id}`];
       const text = (sample.input || {}).kind === "text";
       const shown = text
         ? make("div", { class: "reading", "data-reading": `${c}:${map ? row : ""}:${id}`, tabindex: 0 }, ...textLines(sample.input, map))
-        : make("div", { class: "two" }, exhibit(sample.input, "input"), exhibit(map, `map of ${here.methods[row]}`) || make("div", { class: "nomap" }, "no map stored"));
+        : make("div", { class: "two" }, ...(sample.input || map ? [exhibit(sample.input, "input") || missing("picture not stored"), exhibit(map, `map of ${here.methods[row]}`) || missing("no map stored")] : [missing("nothing stored")]));
       return make("div", { class: text ? "one long" : "one" }, shown,
         make("div", { class: "who" }, make("bdi", {}, sample.name), make("span", { class: "score" }, number(score, metric.places))),
         make("span", { class: "about" }, details(sample)));
@@ -455,7 +456,7 @@
     const piece = input.pieces[at].trim();
     const spelled = input.tokens[at];
     showTip(event, [piece || "part of a character", spelled === null ? "" : spelled], ...lines,
-      ...(input.marked.includes(at) ? [["marked by people", ""]] : []), ...(input.special.includes(at) ? [["special token, never deleted", ""]] : []));
+      ...(input.marked.includes(at) ? [["marked as the reason", ""]] : []), ...(input.special.includes(at) ? [["special token, never deleted", ""]] : []));
   }
   const tokenAt = (event) => (event.target.closest ? event.target.closest("[data-reading] i") : null);
   document.addEventListener("pointermove", (event) => {

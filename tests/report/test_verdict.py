@@ -1,0 +1,143 @@
+"""The first screen: which method, how sure, at what cost, and what the run cannot say."""
+
+import re
+
+import polars as pl
+import pytest
+from tests.report.test_page import levels, small
+
+from heatcheck.report import render
+from heatcheck.report.page import page_view
+
+MUTANTS = [
+    ("report/verdict.py", "ratio = own / least", "ratio = least / own", "test_a_much_cheaper_method_is_named"),
+    ("report/verdict.py", 'front = r["mean_rank"] < best', 'front = r["mean_rank"] > best', "test_the_picture_has_ranks_by_cost"),
+    ("report/views.py", "for m in (*self.best, *self.tied) if m in", "for m in self.tied if m not in", "test_no_method_is_best_and_random_without_a_word"),
+    ("core/papers.py", r'\\b\\d{4}\\b", paper)[-1]', r'\\b\\d{4}\\b", paper)[0][:3]', "test_papers_are_cited_by_author_and_year"),
+]  # fmt: skip
+
+
+def said(run):
+    """Headline and the sentences below it, of the only case."""
+    (case,) = page_view(run).cases
+    words = [
+        ["".join(p.method.name if p.method else p.text for p in s) for s in part]
+        for part in ([case.verdict.headline], case.verdict.body, case.verdict.limits)
+    ]
+    return words[0][0], " ".join(words[1]), words[2], case
+
+
+def test_a_much_cheaper_method_is_named(fake):
+    # rise has a map of 9 passes, grad_cam of 2; nothing tells them apart.
+    known = {
+        ("sds", "rise"): 0.9,
+        ("sds", "grad_cam"): 0.9,
+        ("sds", "bad"): 0.1,
+        ("morf", "grad_cam"): 0.0,
+        ("morf", "rise"): 0.0,
+        ("morf", "bad"): 0.9,
+    }
+    run = levels(small(fake, spoil=False, n=12), known)
+    odd = pl.col("sample").rank("dense") % 2 == 1
+    wobble = pl.when(~pl.col("method").str.starts_with("rise")).then(0.0).when(odd).then(0.011).otherwise(-0.01)
+    run._scores = run._scores.with_columns(
+        score=pl.col("score") + pl.when(pl.col("metric") == "sds").then(wobble).otherwise(-wobble)
+    )
+    headline, body, _, case = said(run)
+    group = "rise(masks=9), grad_cam or occlusion(units=grid(4))"
+    assert headline == f"Use {group}: nothing here tells them apart, and grad_cam costs 4.5 times less."
+    assert "A map of rise(masks=9) takes 9 passes (0.1 s), one of grad_cam 2 passes (0.02 s)." in body
+    assert case.verdict.ties == ()
+
+
+def test_too_few_samples_recommend_nothing_for_sure(fake):
+    headline, body, _, case = said(small(fake, spoil=False, n=3))
+    assert headline.startswith("3 samples tell no two methods apart. ") and "may be as good" in headline
+    assert "significantly" not in body and "A map of" in body
+    assert case.verdict.ties == ()
+
+
+def test_what_is_better_somewhere_is_named(fake):
+    known = {
+        ("sds", "grad_cam"): 0.9,
+        ("sds", "rise"): 0.5,
+        ("sds", "bad"): 0.1,
+        ("morf", "grad_cam"): -0.5,
+        ("morf", "rise"): -0.9,
+    }
+    headline, body, _, _ = said(
+        levels(small(fake, spoil=False, n=12, metrics=("sds", "morf", "abpc")), known | {("abpc", "grad_cam"): 0.5})
+    )
+    assert headline == "Use grad_cam: it has the best mean rank, 1.33 over 3 metrics."
+    assert "but rise(masks=9) is better than it under morf." in body
+
+
+@pytest.mark.parametrize("random", [0.0, 0.95])
+def test_metrics_that_do_not_beat_random_are_named(fake, random):
+    known = {("sds", "grad_cam"): 0.9, ("sds", "rise"): 0.5, ("sds", "random"): random, ("morf", "grad_cam"): -0.5}
+    _, body, _, _ = said(levels(small(fake, spoil=False, n=12), known))
+    expected = "not better than a random map under sds." if random else "better than a random map under all 2 metrics."
+    assert f"It is {expected}" in body
+
+
+def test_the_picture_has_ranks_by_cost(fake):
+    run = small(fake, spoil=False, n=12)
+    (case,) = page_view(run).cases
+    chart = case.verdict.chart
+    assert [r.method.name for r in chart.rows] == sorted(
+        (r.method.name for r in chart.rows),
+        key=lambda name: (
+            float({"grad_cam": 2, "bad": 2, "rise(masks=9)": 9}.get(name, 17)),
+            next(o.raw for o in case.overall if o.method.name == name),
+        ),
+    )
+    best = float("inf")
+    for row in chart.rows:
+        mine = next(o.raw for o in case.overall if o.method is row.method)
+        assert row.front == (mine < best)
+        best = min(best, mine)
+        assert row.left <= row.x <= row.right
+    assert chart.cost == "passes" and chart.more == 0 and all(row.brief for row in chart.rows)
+
+
+def test_many_methods_leave_the_picture_readable(fake):
+    many = {f"m(k={i})": (i / 60, 4, i, 0) for i in range(40)}
+    (case,) = page_view(small(fake, methods=many, metrics=("sds",), spoil=False)).cases
+    assert len(case.verdict.chart.rows) == 24 and case.verdict.chart.more == 16
+    assert not any(row.brief for row in case.verdict.chart.rows)
+
+
+def test_what_the_run_cannot_say(fake):
+    run = small(fake, n=12)
+    run.facts["methods"].append({"name": "oracle", "id": "oracle", "control": True})
+    _, _, limits, _ = said(run)
+    assert any("on 12 samples" in line for line in limits) and any("profile quick" in line for line in limits)
+    assert not any("oracle" in line for line in limits)  # it has no score here
+    named = pl.when(pl.col("method") == "sobel").then(pl.lit("oracle")).otherwise("method")
+    run._scores = run._scores.with_columns(method=named)
+    assert any("no upper bound" in line for line in said(run)[2])
+
+
+def test_no_method_is_best_and_random_without_a_word(fake):
+    run = small(fake, n=12, metrics=("sds",), spoil=False)
+    run._scores = run._scores.with_columns(
+        score=(pl.col("sample").rank("dense") + pl.col("method").str.len_chars()) % 5 / 5.0
+    )
+    html = render(run)
+    (metric,) = page_view(run).cases[0].metrics
+    both = {m.name for m in (*metric.best, *metric.tied)} & {m.name for m in metric.not_better}
+    assert both and {m.name for m in metric.undecided} == both
+    assert "too much to be told from the best or from random" in html
+
+
+def test_papers_are_cited_by_author_and_year(fake):
+    html = render(small(fake))
+    assert "Paper: <bdi>Hesse et al. (2024)</bdi>" in html and "hesse2024" not in html
+
+
+def test_names_break_between_words_only(fake):
+    html = render(small(fake))
+    assert "<bdi>grad_<wbr>cam</bdi>" in html
+    assert re.search(
+        r'class="method anywhere"><code><bdi>x{30}</bdi>', render(small(fake, methods={"x" * 30: (0.5, 4, 1, 1)}))
+    )
