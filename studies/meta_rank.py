@@ -20,7 +20,6 @@ from heatcheck.core.types import Batch, Streams
 from heatcheck.report.terminal import AlongTable
 from heatcheck.report.wording import number
 from heatcheck.stats import accuracy_by_share
-from heatcheck.stats.claims import Verdict
 from heatcheck.stats.case_claims import (
     best_and_worst,
     comes_last,
@@ -30,6 +29,7 @@ from heatcheck.stats.case_claims import (
     steadier_along_training,
     time_rises_steeply,
 )
+from heatcheck.stats.claims import Verdict
 
 WEIGHTS = SHARED / "weights"
 DEPTHS = (20, 32, 44, 56)

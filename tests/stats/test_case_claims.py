@@ -6,11 +6,6 @@ import pytest
 from tests.stats.conftest import build
 from tests.stats.test_meta_rank import FACTS, PROTOCOLS, table_of
 
-from heatcheck.stats.checkpoints import Checkpoint, Trajectory, along_training
-from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED
-from heatcheck.stats.consistency import meta_agreement
-from heatcheck.stats.meta_cases import case_table
-from heatcheck.stats.meta_rank import kappa_difference
 from heatcheck.stats.case_claims import (
     best_and_worst,
     comes_last,
@@ -20,6 +15,11 @@ from heatcheck.stats.case_claims import (
     steadier_along_training,
     time_rises_steeply,
 )
+from heatcheck.stats.checkpoints import Checkpoint, Trajectory, along_training
+from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED
+from heatcheck.stats.consistency import meta_agreement
+from heatcheck.stats.meta_cases import case_table
+from heatcheck.stats.meta_rank import kappa_difference
 from heatcheck.stats.ranks import rank_of
 from heatcheck.stats.removal_orders import falls_faster_under_lerf
 from heatcheck.stats.win_matrix import kappa, win_matrix
