@@ -14,6 +14,8 @@ from heatcheck.core.types import Attribution, Batch, HeatcheckError, Sample, Str
 from heatcheck.metrics.base import Maps
 from heatcheck.models.lengths import Extent, Rounding, padding_share
 from heatcheck.models.load import load_model
+from heatcheck.models.request import Request
+from heatcheck.models.text_description import describe, described
 from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
 
@@ -149,6 +151,12 @@ def test_a_user_may_have_texts_cut_shorter(bert, bert_folder, asked):
     assert cut.tokens(text).cut == 20 and "reads 12 tokens" in cut.unread([text])
     more = load_model(f"hf:{bert_folder}", preprocess="tokens=4000")
     assert more.longest == 40 and more.identity == bert.identity, "a model sees no more than it can read"
+
+
+def test_objects_and_trained_models_are_cut_too(bert, tmp_path):
+    assert load_model((bert.module(), bert.tokenizer), preprocess="tokens=12").longest == 12
+    describe(bert.module(), bert.tokenizer, ["bad", "good"], tmp_path)
+    assert described(tmp_path, bert.module().state_dict(), "weights", Request("trained", tokens=12)).longest == 12
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def _text_model(network: nn.Module, tokenizer: Any, request: Request) -> Model:
         network = _with_weights(network, request.checkpoint)
     config = getattr(network, "config", None)
     named = class_names(config) if hasattr(config, "id2label") else None
-    model = TextModel(network, tokenizer, request.name, classes=request.classes or named)
+    model = TextModel(network, tokenizer, request.name, classes=request.classes or named, tokens=request.tokens)
     model.check()
     return model
 

@@ -55,6 +55,8 @@ def described(folder: Path, weights: Mapping[str, Tensor], source: str, request:
         why = str(problem).strip().partition("\n")[0]
         raise HeatcheckError(f"{folder} describes no text classifier: {type(problem).__name__}: {why}") from problem
     fill_network(network, weights, source)
-    model = TextModel(network, tokenizer, request.name, classes=request.classes or class_names(config))
+    model = TextModel(
+        network, tokenizer, request.name, classes=request.classes or class_names(config), tokens=request.tokens
+    )
     model.check()
     return model
