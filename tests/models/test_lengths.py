@@ -156,7 +156,7 @@ def test_a_user_may_have_texts_cut_shorter(bert, bert_folder, asked):
 def test_objects_and_trained_models_are_cut_too(bert, tmp_path):
     assert load_model((bert.module(), bert.tokenizer), preprocess="tokens=12").longest == 12
     describe(bert.module(), bert.tokenizer, ["bad", "good"], tmp_path)
-    assert described(tmp_path, bert.module().state_dict(), "weights", Request("trained", tokens=12)).longest == 12
+    assert described(tmp_path, bert.module().state_dict(), "weights", Request(name="trained", tokens=12)).longest == 12
 
 
 @pytest.mark.parametrize(
