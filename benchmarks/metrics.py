@@ -29,7 +29,7 @@ from heatcheck.core.spec import split
 from heatcheck.core.types import Attribution, Batch, NotApplicable
 from heatcheck.domain.image import ImageDomain
 from heatcheck.metrics.base import Maps, Metric
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.asks import CLEAN
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.probe import Probe

@@ -17,7 +17,8 @@ from torch import nn
 import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, Streams, digest_of_tensor
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision_shim import load_torchvision
 from heatcheck.probe.deletions import Masks
 from heatcheck.testing.scenes import probe_for

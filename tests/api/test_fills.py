@@ -14,7 +14,7 @@ from heatcheck.api.fills import compare
 from heatcheck.cli import app
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, Streams
-from heatcheck.models.base import CallableModel
+from heatcheck.models.black_box import CallableModel
 from heatcheck.testing import additive, constant, gap_linear, one_head_attention, probe_for, toy_batch
 from heatcheck.testing.scenes import batch_of
 

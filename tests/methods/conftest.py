@@ -9,8 +9,8 @@ from torch import nn
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, Streams, digest_of_tensor
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
 from heatcheck.models.text import TextModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision_shim import load_transformers
 from heatcheck.testing.models import fill_weights
 from heatcheck.testing.scenes import probe_for

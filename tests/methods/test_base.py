@@ -12,7 +12,7 @@ from heatcheck.core.spec import Spec, SpecError
 from heatcheck.core.types import HeatcheckError, NotApplicable
 from heatcheck.methods.base import eraser, method, share_left
 from heatcheck.metrics.base import Maps
-from heatcheck.models.base import CallableModel
+from heatcheck.models.black_box import CallableModel
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.testing.models import (
     bag_of_words,

@@ -15,7 +15,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.lime import design, proximity, surrogate
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.testing.models import additive, additive_text, bag_of_words
 from heatcheck.testing.scenes import probe_for, toy_batch
 

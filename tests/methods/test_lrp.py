@@ -16,7 +16,7 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import NotApplicable
 from heatcheck.domain.image import ImageDomain
 from heatcheck.methods.relevance import Epsilon, Relevance, alpha_beta, flat, ratio
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.testing.models import bag_of_words, bias_free_relu, fill_weights
 from heatcheck.testing.scenes import probe_for, toy_batch
 

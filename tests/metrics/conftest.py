@@ -15,7 +15,7 @@ from heatcheck.core.types import Attribution, Batch, Inputs, Streams, digest_of_
 from heatcheck.domain.image import ImageDomain
 from heatcheck.domain.text import TextDomain
 from heatcheck.metrics.base import Maps
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heatcheck.core.spec import SpecError
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 
 MUTANTS = (
     (

@@ -15,7 +15,7 @@ from heatcheck.core.types import Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
 from heatcheck.fills.base import Fill, fill
 from heatcheck.metrics import inpainting
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 
 MUTANTS = (
     (

@@ -13,7 +13,8 @@ from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, NotApplicable
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import CallableModel, TorchModel
+from heatcheck.models.black_box import CallableModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.asks import Shape
 
 MUTANTS = (

@@ -14,7 +14,7 @@ from torch import nn
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Inputs
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 
 MUTANTS = (
     (

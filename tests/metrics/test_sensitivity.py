@@ -9,7 +9,7 @@ from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Inputs, NotApplicable
 from heatcheck.domain.image import ImageDomain
 from heatcheck.metrics.nearby import merge_statuses
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.asks import Shape
 from heatcheck.run.forecast import forecast
 from heatcheck.run.grid import Labelled, ModelGrid

@@ -9,9 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample
-from heatcheck.models.base import Layer, TorchModel
+from heatcheck.models.base import Layer
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision
 
 from .conftest import Net

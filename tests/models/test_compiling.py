@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 import heatcheck as hc
-from heatcheck.models import base
+from heatcheck.models import torch_model
 from heatcheck.testing import models as toys
 
 MUTANTS = (
     (
-        "models/base.py",
+        "models/torch_model.py",
         "if self.compiled is None or hooks_on(self._network):",
         "if self.compiled is None:",
         "test_plain_answers_are_compiled_and_what_has_hooks_is_not",
     ),
     (
-        "models/base.py",
+        "models/torch_model.py",
         'return {**self.__dict__, "compiled": None}',
         "return dict(self.__dict__)",
         "test_copies_have_no_compiled_network",
@@ -41,8 +41,8 @@ class Compiled(nn.Module):
 
 @pytest.fixture
 def model(monkeypatch):
-    monkeypatch.setattr(base, "compiled", Compiled)
-    monkeypatch.setattr(base, "many_shapes", contextlib.nullcontext)
+    monkeypatch.setattr(torch_model, "compiled", Compiled)
+    monkeypatch.setattr(torch_model, "many_shapes", contextlib.nullcontext)
     model = toys.linear()
     model.compile()
     return model

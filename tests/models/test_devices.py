@@ -12,7 +12,7 @@ from heatcheck.testing import gap_linear
 
 MUTANTS = (
     (
-        "models/base.py",
+        "models/torch_model.py",
         '**({} if self.precision == FP32 else {"precision": self.precision}),',
         "",
         "test_a_precision_is_another_identity_of_the_same_lineage",

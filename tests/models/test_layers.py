@@ -8,8 +8,8 @@ from torch import nn
 
 from heatcheck.core.types import Inputs
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
 from heatcheck.models.layers import Layer
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
 
 SMALL = {

@@ -13,7 +13,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, HeatcheckError, NotApplicable, Streams
 from heatcheck.domain.base import COVER, KEEP
 from heatcheck.methods.base import method
-from heatcheck.models.base import CallableModel
+from heatcheck.models.black_box import CallableModel
 from heatcheck.models.vision import VisionModel
 from heatcheck.testing import models as toys
 from heatcheck.testing.scenes import probe_for, toy_batch

@@ -7,7 +7,7 @@ from torch import nn
 import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, HeatcheckError, Streams
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe import memory
 from heatcheck.probe.memory import needed, resident_bytes
 from heatcheck.probe.numerics import Numerics
@@ -21,7 +21,7 @@ MUTANTS = (
         "usual",
         "test_no_method_needs_much_more_than_bare_passes",
     ),
-    ("models/base.py", "self._network = Released(", "Released(", "test_a_model_lets_go_of_its_weights"),
+    ("models/torch_model.py", "self._network = Released(", "Released(", "test_a_model_lets_go_of_its_weights"),
 )
 MB = 1 << 20
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heatcheck.core.types import HeatcheckError
-from heatcheck.models.base import CallableModel
+from heatcheck.models.black_box import CallableModel
 from heatcheck.probe import numerics
 from heatcheck.probe.numerics import SIZES, Numerics, Room, fastest, is_device_lost, is_out_of_memory, machine, measure
 from heatcheck.testing import gap_linear, one_head_attention

@@ -7,7 +7,7 @@ import torch
 
 from heatcheck.core import catalogue
 from heatcheck.core.types import NotApplicable
-from heatcheck.models.base import CallableModel
+from heatcheck.models.black_box import CallableModel
 from heatcheck.probe.answers import scalar
 from heatcheck.probe.calls import Spent, threads
 from heatcheck.probe.deletions import Masks

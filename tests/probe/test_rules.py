@@ -8,7 +8,7 @@ from torch.overrides import _len_torch_function_stack
 
 from heatcheck.core.types import Batch, Inputs, NotApplicable, Streams, digest_of_tensor
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision_shim import load_timm, load_torchvision, load_transformers
 from heatcheck.probe.rules import Rules
 from heatcheck.testing.models import fill_weights

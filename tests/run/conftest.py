@@ -13,7 +13,7 @@ from heatcheck.api.result import Result
 from heatcheck.core.types import Inputs, Sample
 from heatcheck.data.load import load_data
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.profiles import load_profile
 from heatcheck.run.execution import chunks_of, missing
 from heatcheck.run.runtime import Runtime

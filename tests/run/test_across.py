@@ -14,7 +14,7 @@ from torch import nn
 from heatcheck.api.result import Result
 from heatcheck.core.types import Inputs
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.run.execution import execute
 from heatcheck.run.runtime import Runtime
 

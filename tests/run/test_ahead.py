@@ -48,7 +48,7 @@ MUTANTS = (
         "test_when_a_loader_dies_its_samples_are_read_here_and_the_rest_by_the_thread",
     ),
     (
-        "models/base.py",
+        "models/torch_model.py",
         "Released(self.name, CPU, self.dtype), CPU",
         "self._network, CPU",
         "test_a_reader_takes_no_weights_along",

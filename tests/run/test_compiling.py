@@ -11,8 +11,8 @@ from torch import nn
 from heatcheck.api.result import Result
 from heatcheck.core.progress import Silent
 from heatcheck.core.types import Batch, Inputs, Streams
-from heatcheck.models import base
-from heatcheck.models.base import CallableModel
+from heatcheck.models import torch_model
+from heatcheck.models.black_box import CallableModel
 from heatcheck.probe.numerics import Numerics
 from heatcheck.probe.probe import Probe
 from heatcheck.probe.rules import Rules
@@ -80,8 +80,8 @@ class Kept(Silent):
 @pytest.fixture
 def fake(monkeypatch):
     """Networks are compiled as `Compiled`, and nothing is too little to try it."""
-    monkeypatch.setattr(base, "compiled", Compiled)
-    monkeypatch.setattr(base, "many_shapes", contextlib.nullcontext)
+    monkeypatch.setattr(torch_model, "compiled", Compiled)
+    monkeypatch.setattr(torch_model, "many_shapes", contextlib.nullcontext)
     monkeypatch.setattr(compiling, "LEAST", 0.0)
 
 
@@ -201,9 +201,9 @@ def test_what_cannot_be_compiled_is_computed_as_it_is_and_said(paying, make_setu
         raise RuntimeError("no C++ compiler\nand many more lines")
 
     setup = make_setup(METHODS, METRICS, n=2)
-    monkeypatch.setattr(base, "compiled", lambda network: Compiled(network, shift=1.0))
+    monkeypatch.setattr(torch_model, "compiled", lambda network: Compiled(network, shift=1.0))
     assert "toy is not compiled: its compiled answers are 1 away from its own" in told(setup)
-    monkeypatch.setattr(base, "compiled", broken)
+    monkeypatch.setattr(torch_model, "compiled", broken)
     assert told(setup) == "toy is not compiled: RuntimeError: no C++ compiler"
     toy = setup.models["toy"]
     box = CallableModel(lambda x: x.mean((2, 3)), "box", toy.domain, encoder=toy.encode)
@@ -212,7 +212,7 @@ def test_what_cannot_be_compiled_is_computed_as_it_is_and_said(paying, make_setu
 
 def test_a_compiled_run_goes_on_where_nothing_can_be_compiled(paying, make_setup, monkeypatch, tmp_path):
     execute(make_setup(METHODS, METRICS, n=2), tmp_path / "r", Runtime.of(FIXED, compile=True))
-    monkeypatch.setattr(base, "compiled", lambda network: Compiled(network, shift=1.0))
+    monkeypatch.setattr(torch_model, "compiled", lambda network: Compiled(network, shift=1.0))
     shown = Kept()
     setup = make_setup(METHODS, METRICS, n=3)
     execute(setup, tmp_path / "r", Runtime.of(FIXED, compile=True, progress=shown))

@@ -246,7 +246,7 @@ def test_a_map_that_is_not_finite_is_a_status(make_setup, tmp_path):
 
 
 def test_a_changed_weight_is_a_miss_and_both_results_are_kept(make_setup, tmp_path):
-    from heatcheck.models.base import TorchModel
+    from heatcheck.models.torch_model import TorchModel
 
     setup = make_setup(n=4)
     first = table(setup, tmp_path / "r")

@@ -20,7 +20,7 @@ from heatcheck.api.result import Result
 from heatcheck.core.types import OK, Scores
 from heatcheck.data.load import load_data
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.profiles import load_profile
 from heatcheck.report import write_report
 from heatcheck.report.terminal import leaderboard

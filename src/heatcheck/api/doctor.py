@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.answers import scalar
 from heatcheck.probe.rules import Rules
 from heatcheck.run.behaviour import look_like_probabilities, misbehaviours

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs, Modality, Sample
 from heatcheck.models.architectures.fresh import FreshNetwork, drawn_from
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
 from heatcheck.models.networks import private_copy, watch_entries
+from heatcheck.models.torch_model import TorchModel
 
 _COUNTS = ("num_classes", "num_labels", "n_classes")
 """Attributes in which networks keep how many classes they have."""

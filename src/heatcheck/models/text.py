@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heatcheck.core.types import HeatcheckError, Inputs, NotApplicable, Sample, TextPair, digest_of
 from heatcheck.data.references import spans_of
 from heatcheck.domain.text import TextDomain, padding_of, with_start, words_of
-from heatcheck.models.base import Layer, TorchModel
+from heatcheck.models.base import Layer
 from heatcheck.models.last_token import answer_at_last, reads_last_token
 from heatcheck.models.lengths import Extent, Rounding, cut_off
 from heatcheck.models.text_questions import (
@@ -30,6 +30,7 @@ from heatcheck.models.text_questions import (
     word_embedding,
 )
 from heatcheck.models.tokens import Tokens, filler, pieces, special_ids, token_mask, tokenized, tokenizer_digest
+from heatcheck.models.torch_model import TorchModel
 
 _UNLIMITED = 512
 """Tokens read by a model that states no limit."""

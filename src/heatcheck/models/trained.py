@@ -8,12 +8,13 @@ from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError
 from heatcheck.models.architectures.fresh import UNTRAINED
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
 from heatcheck.models.load import load_model
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.request import Request
 from heatcheck.models.retarget import with_classes
 from heatcheck.models.text_description import DESCRIPTION, described
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.training_record import ALL, KEPT, LAST, OF_NETWORK, WEIGHTS, TrainingRecord
 from heatcheck.models.weights import fill_network, load_weights
 

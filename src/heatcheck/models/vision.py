@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from heatcheck.core.types import Inputs, Sample
 from heatcheck.data.references import Region, region, size_of
 from heatcheck.domain.image import ImageDomain
-from heatcheck.models.base import CallableModel, Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.black_box import CallableModel
 from heatcheck.models.preprocess import Preprocess, ready
 from heatcheck.models.request import Request
+from heatcheck.models.torch_model import TorchModel
 
 _REGIONS = {"mask", "boxes", "parts", "without"}
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from heatcheck.core.types import Inputs
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.numerics import Numerics
 
 ALLOCATOR = "HEATCHECK_ALLOCATOR"

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from heatcheck.core.types import Inputs
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.numerics import is_out_of_memory
 
 

@@ -14,8 +14,9 @@ import torch
 from heatcheck.core import catalogue, progress
 from heatcheck.core.files import printable
 from heatcheck.core.types import HeatcheckError, Sample
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
 from heatcheck.models.devices import gpus_of
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.memory import peak_bytes

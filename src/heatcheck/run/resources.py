@@ -10,9 +10,10 @@ from heatcheck.core.plugins import load_plugin
 from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset, Listing, SourceOptions
 from heatcheck.data.load import listing_of
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
 from heatcheck.models.devices import own_device
 from heatcheck.models.targets import makes_number
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.run.ahead import Ahead
 from heatcheck.run.grid import Labelled, ModelGrid
 from heatcheck.run.work import ComponentRef, SampleRef, Work

@@ -15,9 +15,10 @@ from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.base import Dataset, causes, unreadable
 from heatcheck.metrics.base import circular
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
 from heatcheck.models.devices import check_precision, choose_device, devices, gpus_of, own_device
 from heatcheck.models.same_architecture import network_architecture
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.numerics import Numerics, machine, measure
 from heatcheck.probe.tuning import settle

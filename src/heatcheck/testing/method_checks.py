@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from heatcheck.core import catalogue
 from heatcheck.core.types import OK, Attribution, Batch, Inputs, NotApplicable, finite_status
 from heatcheck.methods.base import Method
-from heatcheck.models.base import CallableModel, Model
+from heatcheck.models.base import Model
+from heatcheck.models.black_box import CallableModel
 from heatcheck.probe.asks import Shape, passes_of
 from heatcheck.testing import models as toys
 from heatcheck.testing.device_checks import on_cpu, on_pretend

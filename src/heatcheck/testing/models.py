@@ -16,7 +16,7 @@ from heatcheck.domain.image import ImageDomain
 from heatcheck.domain.text import TextDomain
 from heatcheck.models.architectures.bagnet import BagNet
 from heatcheck.models.architectures.bcos import BasicBlock, BcosResNet
-from heatcheck.models.base import TorchModel
+from heatcheck.models.torch_model import TorchModel
 
 PAD, CLS, SEP, MASK, UNK, FIRST_WORD = range(6)
 """The toy vocabulary's special ids, and the first that is a word."""

@@ -11,8 +11,8 @@ from PIL import Image
 from heatcheck.core.types import HeatcheckError, Inputs, Sample, digest_of
 from heatcheck.data.base import Dataset
 from heatcheck.data.images import decode_image
-from heatcheck.models.base import TorchModel
 from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.training.augment import augmentation
 from heatcheck.training.masks import TopMasks
 from heatcheck.training.pictures import PictureTask

@@ -15,8 +15,8 @@ from heatcheck.data.base import Dataset
 from heatcheck.data.images import decode_image
 from heatcheck.domain.base import Domain
 from heatcheck.fills.base import Fill
-from heatcheck.models.base import TorchModel
 from heatcheck.models.preprocess import SAY_IT, Preprocess
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.augment import augmentation
 from heatcheck.training.recipe import Recipe

@@ -12,12 +12,13 @@ from heatcheck.data.base import Dataset
 from heatcheck.data.load import load_data
 from heatcheck.data.matching import match_labels
 from heatcheck.data.splits import training_specs
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
 from heatcheck.models.load import load_model
 from heatcheck.models.networks import trainable_copy
 from heatcheck.models.request import Trainer
 from heatcheck.models.retarget import reinitialised, with_classes
 from heatcheck.models.same_architecture import network_architecture
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.training_record import Parent, TrainingRecord
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.loop import numerics, steps_of

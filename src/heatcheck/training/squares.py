@@ -12,7 +12,8 @@ from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.data.images import decode_image
 from heatcheck.data.squares import CLASSES, YELLOW, square_side
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.models.vision import VisionModel
 from heatcheck.training.pictures import PictureTask
 from heatcheck.training.recipe import Recipe

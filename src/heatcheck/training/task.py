@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from heatcheck.core.types import HeatcheckError, Inputs, Modality, Sample, digest_of
 from heatcheck.data.base import Dataset
-from heatcheck.models.base import Model, TorchModel
+from heatcheck.models.base import Model
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.training.recipe import Recipe
 
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from heatcheck.core.types import HeatcheckError, Modality, Sample
 from heatcheck.data.base import Dataset
-from heatcheck.models.base import TorchModel
 from heatcheck.models.networks import in_order_of_use
 from heatcheck.models.text import TextModel
 from heatcheck.models.text_description import DESCRIPTION, describe
 from heatcheck.models.tokens import read_together, texts_of
+from heatcheck.models.torch_model import TorchModel
 from heatcheck.training.recipe import Recipe
 from heatcheck.training.task import Examples, Task, generator
 
