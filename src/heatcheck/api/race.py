@@ -275,8 +275,8 @@ class Course:
             excluded[metric.label] = {
                 m.label: "circular" for m in part.grid.methods if (m.label, metric.label) in circular
             }
-            methods = [m.label for m in part.grid.methods if not facts.is_control(m.label)]
-            contestants[metric.label] = [m for m in methods if m not in excluded[metric.label]]
+            real = [m.label for m in part.grid.methods if not facts.is_control(m.label)]
+            contestants[metric.label] = [m for m in real if m not in excluded[metric.label]]
         found = cls(
             part,
             shapes_of(part.grid.model, data[:_SEEN]),
@@ -288,8 +288,8 @@ class Course:
             excluded,
             refused,
         )
-        for metric, methods in contestants.items():
-            found.refuse_unless(metric, methods)
+        for label, methods in contestants.items():
+            found.refuse_unless(label, methods)
         return found
 
     def refuse_unless(self, metric: str, methods: Sequence[str]) -> None:

@@ -50,6 +50,7 @@ def two_way_mean(values: Array, *, about: About = "population") -> Estimate:
     y = _checked(values)
     seeds, samples = y.shape
     of_seeds, of_samples, rest = variance_parts(y)
+    parts: tuple[tuple[float, int], ...]
     if about == "benchmark":
         parts = ((of_seeds, seeds - 1),)
     elif about == "population":
