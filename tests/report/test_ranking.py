@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from tests.report.test_hostile import CHROMIUM, PAYLOADS, dumped
 
 from heatcheck import stats
 from heatcheck.report.drawing import Drawing
@@ -144,3 +145,14 @@ def test_names_are_cut_in_the_middle():
     assert cut("short") == "short"
     assert len(cut("x" * 99)) == 44 and cut("trained:a/b/c/d/e · data · morf", 20).endswith("data · morf")
     assert tex("50%") == "50\\%"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_runs_nothing_foreign_and_complains_of_nothing(tmp_path):
+    page = tmp_path / "rank.html"
+    page.write_text(ranking_page(view_of(methods=PAYLOADS[:3], models=PAYLOADS[3:6])), encoding="utf-8")
+    dom, log = dumped(page, tmp_path / "profile")
+    assert "data-pwned" not in re.search("<html[^>]*>", dom)[0]
+    assert "CONSOLE" not in log
+    assert dom.count('class="ci"') == 3 and dom.count("<circle") > 9
