@@ -141,6 +141,13 @@ def test_tables_mark_the_best_of_each_case(view):
     assert view.table("wins").frame.row(0)[1] is None
 
 
+def test_numbers_that_are_not_known_are_numbers():
+    alone = view_of(models=("net",))
+    agreement = alone.table("agreement")
+    assert agreement.is_number("value_low") and agreement.frame["value_low"].null_count() > 3
+    assert alone.table("morf_lerf").frame.schema["tau_low"] == pl.Float64
+
+
 def test_names_are_cut_in_the_middle():
     assert cut("short") == "short"
     assert len(cut("x" * 99)) == 44 and cut("trained:a/b/c/d/e · data · morf", 20).endswith("data · morf")

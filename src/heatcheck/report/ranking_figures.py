@@ -220,7 +220,17 @@ def factor_figure(found: stats.FactorRankings) -> Drawing:
             level = found.levels[i]
             about = f"{method}, {level.level}: rank {as_rank(place)}, mean rank {number(float(level.mean_ranks[k]), 2)}"
             drawn.dot(x(i), y(place), 4.5, colour, f"{css} point", about=about)
-        ends.append((known[-1][1] if known else count, k, method, colour, css))
-    for row, (_, _, method, colour, css) in enumerate(sorted(ends)):
-        drawn.text(left + width + 14, y(row + 1) + 4, cut(method), colour, f"{css} label")
+        gone = math.isnan(ranks[-1])
+        ends.append(
+            (
+                gone,
+                known[-1][1] if known else count,
+                k,
+                method,
+                SOFT if gone else colour,
+                "soft" if gone else f"{css} label",
+            )
+        )
+    for row, (_, _, _, method, colour, css) in enumerate(sorted(ends)):
+        drawn.text(left + width + 14, y(row + 1) + 4, cut(method), colour, css)
     return drawn
