@@ -11,7 +11,7 @@ from PIL import Image
 from tests.report.test_hostile import CHROMIUM, PAYLOADS, dumped
 
 from heatcheck import stats
-from heatcheck.report.drawing import Drawing
+from heatcheck.report.drawing import VectorFigure
 from heatcheck.report.html import ranking_page
 from heatcheck.report.ranking import ranking_view
 from heatcheck.report.ranking_figures import cut
@@ -102,11 +102,11 @@ def test_figures_are_as_large_as_they_say(view):
 
 
 def test_words_are_where_they_should_be():
-    drawn = Drawing("one", "words", 100, 40)
+    drawn = VectorFigure("one", "words", 100, 40)
     drawn.text(50, 30, "■", "#000000", anchor="middle", size=20)
     dark = np.asarray(Image.open(io.BytesIO(drawn.png(scale=1))).convert("L")) < 128
     assert 40 < np.flatnonzero(dark.any(axis=0)).mean() < 60
-    turned = Drawing("one", "words", 100, 100)
+    turned = VectorFigure("one", "words", 100, 100)
     turned.text(50, 50, "■■■■", "#000000", turn=90.0, size=12)
     dark = np.asarray(Image.open(io.BytesIO(turned.png(scale=1))).convert("L")) < 128
     rows, columns = np.nonzero(dark)

@@ -9,7 +9,7 @@ from heatcheck import stats
 from heatcheck.report.along import TrajectoryView, trajectory_views
 from heatcheck.report.cases import COLOURS
 from heatcheck.report.charts import Axis
-from heatcheck.report.drawing import Drawing
+from heatcheck.report.drawing import VectorFigure
 from heatcheck.report.multiverse import Phrase
 from heatcheck.report.ranking_figures import (
     agreement_figure,
@@ -109,7 +109,7 @@ class RankingView:
     complete: bool
     axis: Axis
     rows: tuple[KappaRow, ...]
-    figures: Mapping[str, Drawing]
+    figures: Mapping[str, VectorFigure]
     tables: tuple[MarkedTable, ...]
     along: tuple[TrajectoryView, ...]
     missing: tuple[tuple[str, str, str], ...]
