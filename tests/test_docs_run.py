@@ -36,6 +36,17 @@ import torch
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
 photos = [(torch.rand(3, 16, 16), i % 5) for i in range(18)]
 """,
+    "docs/ranking.md": """
+import torch
+import heatcheck as hc
+photos = [(torch.rand(3, 16, 16), i % 5) for i in range(4)]
+for name in ("lite0", "resnet50"):
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
+    bench = hc.Benchmark(
+        models={name: network}, data=photos, methods=["saliency", "input_x_gradient"], metrics=["morf", "lerf"]
+    )
+    bench.run(f"runs/{name}")
+""",
     "docs/references.md": f"""
 import heatcheck as hc
 {PICTURE}

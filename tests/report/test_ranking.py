@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from tests.report.test_hostile import CHROMIUM, PAYLOADS, dumped
 
 from heatcheck import stats
-from heatcheck.report.drawing import Drawing
+from heatcheck.report.drawing import VectorFigure
 from heatcheck.report.html import ranking_page
 from heatcheck.report.ranking import ranking_view
 from heatcheck.report.ranking_figures import cut
@@ -101,11 +102,11 @@ def test_figures_are_as_large_as_they_say(view):
 
 
 def test_words_are_where_they_should_be():
-    drawn = Drawing("one", "words", 100, 40)
+    drawn = VectorFigure("one", "words", 100, 40)
     drawn.text(50, 30, "■", "#000000", anchor="middle", size=20)
     dark = np.asarray(Image.open(io.BytesIO(drawn.png(scale=1))).convert("L")) < 128
     assert 40 < np.flatnonzero(dark.any(axis=0)).mean() < 60
-    turned = Drawing("one", "words", 100, 100)
+    turned = VectorFigure("one", "words", 100, 100)
     turned.text(50, 50, "■■■■", "#000000", turn=90.0, size=12)
     dark = np.asarray(Image.open(io.BytesIO(turned.png(scale=1))).convert("L")) < 128
     rows, columns = np.nonzero(dark)
@@ -140,7 +141,25 @@ def test_tables_mark_the_best_of_each_case(view):
     assert view.table("wins").frame.row(0)[1] is None
 
 
+def test_numbers_that_are_not_known_are_numbers():
+    alone = view_of(models=("net",))
+    agreement = alone.table("agreement")
+    assert agreement.is_number("value_low") and agreement.frame["value_low"].null_count() > 3
+    assert alone.table("morf_lerf").frame.schema["tau_low"] == pl.Float64
+
+
 def test_names_are_cut_in_the_middle():
     assert cut("short") == "short"
     assert len(cut("x" * 99)) == 44 and cut("trained:a/b/c/d/e · data · morf", 20).endswith("data · morf")
     assert tex("50%") == "50\\%"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_runs_nothing_foreign_and_complains_of_nothing(tmp_path):
+    page = tmp_path / "rank.html"
+    page.write_text(ranking_page(view_of(methods=PAYLOADS[:3], models=PAYLOADS[3:6])), encoding="utf-8")
+    dom, log = dumped(page, tmp_path / "profile")
+    assert "data-pwned" not in re.search("<html[^>]*>", dom)[0]
+    assert "CONSOLE" not in log
+    assert dom.count('class="ci"') == 3 and dom.count("<circle") > 9

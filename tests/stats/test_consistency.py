@@ -84,10 +84,11 @@ def test_other_labels_change_nothing():
 
 def test_a_case_is_compared_with_the_others():
     ranks = np.array([[1.0, 2, 3, 4]] * 4 + [[4, 3, 2, 1]])
-    found = meta_agreement(table_of(ranks))
+    found = meta_agreement(table_of(ranks, samples=4))
     first = found.by_case[0]
     assert first.verdict == CONTRADICTS and first.tau.value == pytest.approx(-1)
-    assert first.case == table_of(ranks).cases[-1]
+    assert first.case == table_of(ranks, samples=4).cases[-1]
+    assert meta_agreement(table_of(ranks)).by_case[0].verdict == MAY_CONTRADICT  # one sample has no interval
     assert [c.case for c in found.contrary] == [first.case]
     assert not meta_agreement(table_of(ranks[[0, 4]])).by_case  # each is the other's rest
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heatcheck.api.rank import Ranked
 
 
-class Factor(StrEnum):
+class RankBy(StrEnum):
     """What cases may be divided by."""
 
     MODEL = "model"
@@ -27,7 +27,7 @@ class Factor(StrEnum):
 def rank(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders: the same methods and metrics.")],
     by: Annotated[
-        Factor | None,
+        RankBy | None,
         typer.Option("--by", help="One ranking for each of these; a protocol is a metric with its parameters."),
     ] = None,
     metrics: Annotated[

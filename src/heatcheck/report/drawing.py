@@ -33,7 +33,7 @@ Anchor = Literal["start", "middle", "end"]
 
 
 @dataclass(frozen=True)
-class Shape:
+class FigurePiece:
     """A piece of a figure; `css` are the classes with which a page gives it the colours of its theme."""
 
     kind: Literal["rect", "line", "path", "dot", "text"]
@@ -51,7 +51,7 @@ class Shape:
 
 
 @dataclass
-class Drawing:
+class VectorFigure:
     """A figure.
 
     Args:
@@ -66,27 +66,29 @@ class Drawing:
     title: str
     width: float
     height: float
-    shapes: list[Shape] = field(default_factory=list)
+    shapes: list[FigurePiece] = field(default_factory=list)
 
     def rect(self, x: float, y: float, wide: float, high: float, fill: str, css: str = "", **more: Any) -> None:
         """A rectangle with slightly round corners."""
-        self.shapes.append(Shape("rect", (x, y, wide, high), fill=fill, css=css, **more))
+        self.shapes.append(FigurePiece("rect", (x, y, wide, high), fill=fill, css=css, **more))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, stroke: str, css: str = "", width: float = 1.0) -> None:
         """A straight line."""
-        self.shapes.append(Shape("line", (x1, y1, x2, y2), stroke=stroke, css=css, width=width))
+        self.shapes.append(FigurePiece("line", (x1, y1, x2, y2), stroke=stroke, css=css, width=width))
 
     def path(self, points: Sequence[tuple[float, float]], stroke: str, css: str = "", width: float = 2.0) -> None:
         """A line through points."""
-        self.shapes.append(Shape("path", tuple(v for p in points for v in p), stroke=stroke, css=css, width=width))
+        self.shapes.append(
+            FigurePiece("path", tuple(v for p in points for v in p), stroke=stroke, css=css, width=width)
+        )
 
     def dot(self, x: float, y: float, radius: float, fill: str, css: str = "", about: str = "") -> None:
         """A filled circle."""
-        self.shapes.append(Shape("dot", (x, y, radius), fill=fill, css=css, about=about))
+        self.shapes.append(FigurePiece("dot", (x, y, radius), fill=fill, css=css, about=about))
 
     def text(self, x: float, y: float, words: str, fill: str = INK, css: str = "name", **more: Any) -> None:
         """Words on a base line; `turn` turns them around their beginning, in degrees."""
-        self.shapes.append(Shape("text", (x, y), fill=fill, css=css, words=plain(words), **more))
+        self.shapes.append(FigurePiece("text", (x, y), fill=fill, css=css, words=plain(words), **more))
 
     def svg(self) -> str:
         """As an SVG file, which is also part of a page."""
@@ -112,7 +114,7 @@ def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _svg(s: Shape) -> str:
+def _svg(s: FigurePiece) -> str:
     css = f' class="{s.css}"' if s.css else ""
     paint = f' fill="{s.fill or "none"}"' + (f' stroke="{s.stroke}" stroke-width="{s.width:g}"' if s.stroke else "")
     if s.kind == "rect":
@@ -137,7 +139,7 @@ def _svg(s: Shape) -> str:
     return f"<g><title>{escape(plain(s.about))}</title>{drawn}</g>" if s.about else drawn
 
 
-def _draw(s: Shape, image: Image.Image, pen: ImageDraw.ImageDraw, scale: float) -> None:
+def _draw(s: FigurePiece, image: Image.Image, pen: ImageDraw.ImageDraw, scale: float) -> None:
     at = [v * scale for v in s.at]
     width = max(1, round(s.width * scale))
     if s.kind == "rect":
@@ -152,7 +154,7 @@ def _draw(s: Shape, image: Image.Image, pen: ImageDraw.ImageDraw, scale: float) 
         _write(s, at[0], at[1], image, pen, scale)
 
 
-def _write(s: Shape, x: float, y: float, image: Image.Image, pen: ImageDraw.ImageDraw, scale: float) -> None:
+def _write(s: FigurePiece, x: float, y: float, image: Image.Image, pen: ImageDraw.ImageDraw, scale: float) -> None:
     font, complete = _font(round(s.size * scale, 1))
     words = s.words if complete else spelled(s.words)
     stroke = _BOLD * scale if s.bold else 0

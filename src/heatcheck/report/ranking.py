@@ -9,7 +9,7 @@ from heatcheck import stats
 from heatcheck.report.along import TrajectoryView, trajectory_views
 from heatcheck.report.cases import COLOURS
 from heatcheck.report.charts import Axis
-from heatcheck.report.drawing import Drawing
+from heatcheck.report.drawing import VectorFigure
 from heatcheck.report.multiverse import Phrase
 from heatcheck.report.ranking_figures import (
     agreement_figure,
@@ -26,6 +26,7 @@ from heatcheck.report.tables import MarkedTable
 from heatcheck.report.views import MethodView
 from heatcheck.report.wording import number
 from heatcheck.stats import Facts
+from heatcheck.stats.consistency import CONTRADICTS
 
 _FIGURE_CASES = 60  # more cases are in the table alone
 _NAMED = 6  # contrary cases that are named in the verdict's list
@@ -108,7 +109,7 @@ class RankingView:
     complete: bool
     axis: Axis
     rows: tuple[KappaRow, ...]
-    figures: Mapping[str, Drawing]
+    figures: Mapping[str, VectorFigure]
     tables: tuple[MarkedTable, ...]
     along: tuple[TrajectoryView, ...]
     missing: tuple[tuple[str, str, str], ...]
@@ -187,10 +188,17 @@ def _verdict(board: stats.MetaBoard, agreement: stats.MetaAgreement, table: stat
     w = agreement.w
     if w.value is not None and len(table.cases) > 1:
         words = next(words for least, words in STRENGTH if w.value >= least)
-        yield Phrase(f"{words[0].upper()}{words[1:]}: Kendall's W is {told(w)}. ")
+        of = (
+            ""
+            if agreement.common == len(board.methods)
+            else f" of the {agreement.common} methods that all of them rank"
+        )
+        yield Phrase(f"{words[0].upper()}{words[1:]}: Kendall's W{of} is {told(w)}. ")
+    sure = [c for c in agreement.contrary if c.verdict == CONTRADICTS]
     if agreement.contrary:
-        many = len(agreement.contrary)
-        yield Phrase(f"{counted(many, 'case')} {'contradicts' if many == 1 else 'contradict'} the mean of the others.")
+        many = len(sure) or len(agreement.contrary)
+        verb = ("contradicts" if many == 1 else "contradict") if sure else "may contradict"
+        yield Phrase(f"{counted(many, 'case')} {verb} the mean of the others.")
 
 
 def _rows(board: stats.MetaBoard) -> Iterator[KappaRow]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from heatcheck import stats
 from heatcheck.report.charts import Axis, linear
-from heatcheck.report.drawing import INK, LETTER, LINE, PAPER, SOFT, Drawing
+from heatcheck.report.drawing import INK, LETTER, LINE, PAPER, SOFT, VectorFigure
 from heatcheck.report.heat_map import SHADES
 from heatcheck.report.wording import number
 from heatcheck.report.wording import rank as as_rank
@@ -41,12 +41,12 @@ def kappa_axis(board: stats.MetaBoard) -> Axis:
     return linear([*ends, 0.0], ticks=6)
 
 
-def kappa_figure(board: stats.MetaBoard) -> Drawing:
+def kappa_figure(board: stats.MetaBoard) -> VectorFigure:
     """κ of every method with both intervals."""
     axis = kappa_axis(board)
     left, width, count = _room(board.methods), 620.0, len(board.methods)
     top, bottom = 34.0, 34.0 + count * _ROW
-    drawn = Drawing("kappa", f"κ of {count} methods with intervals", left + width + 90, bottom + 46)
+    drawn = VectorFigure("kappa", f"κ of {count} methods with intervals", left + width + 90, bottom + 46)
 
     def x(value: float) -> float:
         return left + axis.at(value) / 100 * width
@@ -96,11 +96,11 @@ def _matrix(
     *,
     bold: frozenset[tuple[int, int]] = frozenset(),
     shades: Mapping[int, str] | None = None,
-) -> Drawing:
+) -> VectorFigure:
     """Cells of text, shade and explanation; names of rows at the left, of columns above, slanted."""
     left, head = _room(rows), 20 + max((len(cut(c)) for c in columns), default=0) * _SIZE * LETTER * 0.76
     slant = max((len(cut(c)) for c in columns), default=0) * _SIZE * LETTER * 0.68
-    drawn = Drawing(name, title, left + len(columns) * _CELL + slant, head + len(rows) * _ROW + 8)
+    drawn = VectorFigure(name, title, left + len(columns) * _CELL + slant, head + len(rows) * _ROW + 8)
     for k, column in enumerate(columns):
         drawn.text(left + (k + 0.5) * _CELL - 2, head - 8, cut(column), SOFT, "soft", turn=-48)
     for i, row in enumerate(rows):
@@ -121,7 +121,7 @@ def _matrix(
     return drawn
 
 
-def wins_figure(board: stats.MetaBoard) -> Drawing:
+def wins_figure(board: stats.MetaBoard) -> VectorFigure:
     """In how many cases each method beats each other one."""
     cells: dict[tuple[int, int], tuple[str, int, str]] = {}
     for i, a in enumerate(board.methods):
@@ -138,7 +138,7 @@ def wins_figure(board: stats.MetaBoard) -> Drawing:
     return _matrix("wins", "In how many cases the row beats the column", board.methods, board.methods, cells)
 
 
-def cases_figure(table: stats.CaseTable, methods: Sequence[str]) -> Drawing:
+def cases_figure(table: stats.CaseTable, methods: Sequence[str]) -> VectorFigure:
     """The rank of every method in every case."""
     order = [table.methods.index(m) for m in methods]
     why = {(case, method): reason for case, method, reason in table.missing}
@@ -165,7 +165,7 @@ def cases_figure(table: stats.CaseTable, methods: Sequence[str]) -> Drawing:
     return _matrix("cases", title, [case.name for case in table.cases], list(methods), cells, bold=frozenset(bold))
 
 
-def agreement_figure(table: stats.CaseTable, taus: Array) -> Drawing:
+def agreement_figure(table: stats.CaseTable, taus: Array) -> VectorFigure:
     """Kendall's τ of every pair of cases, numbered as in the rows."""
     names = [f"{case.name}  {i + 1}" for i, case in enumerate(table.cases)]
     cells = {}
@@ -184,7 +184,7 @@ def agreement_figure(table: stats.CaseTable, taus: Array) -> Drawing:
     return _matrix("agreement", f"Kendall's τ between {len(names)} cases", names, numbers, cells, shades=shades)
 
 
-def factor_figure(found: stats.FactorRankings) -> Drawing:
+def factor_figure(found: stats.FactorRankings) -> VectorFigure:
     """The rank of every method at every level of a factor, one line per method."""
     levels, count = [cut(level.level, 30) for level in found.levels], len(found.methods)
     left, names = 40.0, _room(found.methods)
@@ -193,7 +193,7 @@ def factor_figure(found: stats.FactorRankings) -> Drawing:
     slanted = max(map(len, levels)) * _SIZE * LETTER > step - 10
     foot = 24 + (max(map(len, levels)) * _SIZE * LETTER * 0.5 if slanted else 12)
     bottom = top + count * _ROW
-    drawn = Drawing(
+    drawn = VectorFigure(
         f"ranks_by_{found.factor}", f"Ranks by {found.factor}", left + width + names + 10, bottom + foot + 10
     )
 
@@ -220,7 +220,17 @@ def factor_figure(found: stats.FactorRankings) -> Drawing:
             level = found.levels[i]
             about = f"{method}, {level.level}: rank {as_rank(place)}, mean rank {number(float(level.mean_ranks[k]), 2)}"
             drawn.dot(x(i), y(place), 4.5, colour, f"{css} point", about=about)
-        ends.append((known[-1][1] if known else count, k, method, colour, css))
-    for row, (_, _, method, colour, css) in enumerate(sorted(ends)):
-        drawn.text(left + width + 14, y(row + 1) + 4, cut(method), colour, f"{css} label")
+        gone = math.isnan(ranks[-1])
+        ends.append(
+            (
+                gone,
+                known[-1][1] if known else count,
+                k,
+                method,
+                SOFT if gone else colour,
+                "soft" if gone else f"{css} label",
+            )
+        )
+    for row, (_, _, _, method, colour, css) in enumerate(sorted(ends)):
+        drawn.text(left + width + 14, y(row + 1) + 4, cut(method), colour, css)
     return drawn

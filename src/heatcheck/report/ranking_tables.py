@@ -55,7 +55,7 @@ def ranking_tables(
     yield MarkedTable(
         "agreement",
         f"Agreement of {counted(len(table.cases), 'case')}.",
-        pl.DataFrame(rows, infer_schema_length=None),
+        pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col(pl.Null).cast(pl.Float64)),
         heads={"value_low": "low", "value_high": "high"},
     )
     by_case = stats.agreement_tables(agreement)
@@ -70,7 +70,7 @@ def ranking_tables(
             orders,
         )
     if factor is not None:
-        frame = pl.DataFrame(factor.rows(), infer_schema_length=None)
+        frame = pl.DataFrame(factor.rows(), infer_schema_length=None).with_columns(pl.col(pl.Null).cast(pl.Float64))
         yield MarkedTable(f"ranks_by_{factor.factor}", f"Ranks by {factor.factor}.", frame, {"rank": 1, "mean_rank": 2})
     for i, case in enumerate(along):
         rows = [{**case.key, **row} for row in case.by_checkpoint()]

@@ -26,7 +26,7 @@ class CaseAgreement:
         case: which one.
         tau: Kendall's τ_b of its ranking and the mean ranking of the others, with its interval over samples.
         methods: that both rank.
-        verdict: `contradicts` where τ and its whole interval are below 0, `may contradict` where τ is, else `agrees`.
+        verdict: `contradicts` where τ's whole interval is below 0, `may contradict` where τ alone is, else `agrees`.
     """
 
     case: MetaCase
@@ -232,7 +232,7 @@ def _by_case(table: CaseTable, drawn: Array | None, level: float) -> list[CaseAg
             resampled = resampled_tau(drawn[i][known], np.nanmean(drawn[rest][:, known], axis=0))
         tau = interval(value, resampled, level)
         below = tau.value is not None and tau.value < 0
-        sure = below and (tau.high is None or tau.high < 0)
+        sure = below and tau.high is not None and tau.high < 0
         verdict = CONTRADICTS if sure else MAY_CONTRADICT if below else AGREES
         found.append(CaseAgreement(case, tau, int(known.sum()), verdict))
     return sorted(found, key=lambda c: 2.0 if c.tau.value is None else c.tau.value)
@@ -297,4 +297,6 @@ def agreement_tables(found: MetaAgreement) -> dict[str, pl.DataFrame]:
         }
         for o in found.orders
     ]
-    return {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in (("cases", cases), ("orders", orders))}
+    unknown = pl.col(pl.Null).cast(pl.Float64)
+    frames = (("cases", cases), ("orders", orders))
+    return {name: pl.DataFrame(rows, infer_schema_length=None).with_columns(unknown) for name, rows in frames}
