@@ -50,7 +50,8 @@ def rounded_to_int8(net):
     net = copy.deepcopy(net)
     with torch.no_grad():
         for weight in (w for w in net.parameters() if w.ndim > 1):
-            step = weight.abs().flatten(1).amax(1).reshape(-1, *[1] * (weight.ndim - 1)) / 127
+            largest = weight.abs().flatten(1).amax(1).clamp(min=1e-12)
+            step = largest.reshape(-1, *[1] * (weight.ndim - 1)) / 127
             weight.copy_((weight / step).round() * step)
     return net
 
