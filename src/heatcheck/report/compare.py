@@ -245,8 +245,11 @@ def shown(table: pl.DataFrame) -> tuple[list[tuple[str, bool]], list[list[str]]]
     """Columns, each with whether it holds numbers, and cells as text; columns without content are left out."""
     kept = [c for c in table.columns if set(table[c].unique().to_list()) - {None, ""}]
     heads = [(c.replace("_", " "), table[c].dtype.is_numeric()) for c in kept]
-    rows = [
-        ["" if v is None else number(v) if isinstance(v, float) else str(v) for v in r]
-        for r in table.select(kept).iter_rows()
-    ]
+    rows = [[_cell(value) for value in row] for row in table.select(kept).iter_rows()]
     return heads, rows
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else number(value) if isinstance(value, float) else str(value)
