@@ -9,7 +9,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 import heatcheck as hc
-from heatcheck.api.compare import Comparison, _factors, _kind, _their_models, compare, disagreements
+from heatcheck.api.compare import Comparison, _factors, _kind, _their_models, compare
+from heatcheck.api.questions import disagreements
 from heatcheck.cli import app
 from heatcheck.cli.compare import TableFormat, write_tables
 from heatcheck.core.spec import SpecError
@@ -109,6 +110,13 @@ def test_maps_are_compared_between_methods(folder):
     assert all(((values >= 0) & (values <= 2)).all() for values in found.values())
 
 
+def test_perturbations_of_several_runs_are_side_by_side(folder):
+    found = compare(folder, "perturbation", others=[folder], resamples=100).tables
+    assert found["separation"].height == 2 * 6
+    assert set(found["separation"]["metric"]) == {"sds", "morf(steps=4)", "lerf(steps=4)"}
+    assert found["disagreement"].group_by("model").len()["len"].to_list() == [10, 10]
+
+
 class Named:
     def __init__(self, *names):
         self.facts = {"models": [{"name": name} for name in names]}
@@ -152,17 +160,21 @@ def test_the_command_shows_scores_and_claims_and_writes_a_page(folder):
 @pytest.mark.parametrize("kind", list(TableFormat))
 def test_every_table_is_a_file(idsds, tmp_path, kind):
     written = write_tables(idsds, tmp_path / "t", kind)
-    assert sorted(path.name for path in written) == [f"beside.{kind}", f"claims.{kind}", f"correlations.{kind}"]
+    assert sorted(path.name for path in written) == sorted(f"{name}.{kind}" for name in idsds.tables)
     if kind == "parquet":
         assert pl.read_parquet(tmp_path / "t" / "beside.parquet").height == idsds.beside.height
     if kind == "tex":
         assert (tmp_path / "t" / "beside.tex").read_text().count("\\textbf{") >= 4
 
 
-def test_json_has_all_and_names_the_files(folder, tmp_path):
+def test_json_has_all_and_names_the_files(folder, idsds, tmp_path):
     line = ["compare", str(folder), "idsds", "--out", str(tmp_path / "p.html"), "--tables", str(tmp_path), "--json"]
     record = json.loads(CliRunner().invoke(app, line).stdout)
-    assert (len(record["files"]), len(record["claims"]), record["page"]) == (3, 19, str(tmp_path / "p.html"))
+    assert (len(record["files"]), len(record["claims"]), record["page"]) == (
+        len(idsds.tables),
+        19,
+        str(tmp_path / "p.html"),
+    )
     assert record["sources"][0]["table"] == "Table 3"
 
 

@@ -207,7 +207,7 @@ def test_softmax_pairs_are_compared():
 
 
 def test_updates_raise_ids():
-    two = [metric("ids", update=False), metric("ids-u", "ids", update=True)]
+    two = [metric("ids", update=False), metric("ids-u", "ids", spec="ids(update=true)", update=False)]
     means = {("net", "ids", "IG"): 0.2, ("net", "ids-u", "IG"): 0.5}
     assert verdict(idsds_claims, "updating_helps_raw", evidence(means, metrics=two))["verdict"] == HELD
 
@@ -376,7 +376,7 @@ def test_fills_that_separate_and_those_that_do_not(name, fill, model):
     works = evidence({(model, "morf", m): v for m, v in (("a", 0.9), ("b", 0.8), ("random", 0.1))}, metrics=curve)
     assert verdict(perturbation_claims, name, fails)["verdict"] == HELD
     assert verdict(perturbation_claims, name, works)["verdict"] == NOT_HELD
-    painted = [metric("morf", fill="migan")]
+    painted = [metric("morf", spec="morf(fill=migan)", fill="auto")]
     again = Evidence(works.scores, {**works.run, "metrics": painted}, resamples=100)
     assert verdict(perturbation_claims, "inpainting_separates", again)["verdict"] == HELD
 

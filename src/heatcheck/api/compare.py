@@ -1,7 +1,7 @@
 """A run beside a paper: its scores where the paper printed some, and what becomes of the paper's claims."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heatcheck.api.questions import disagreements, questions
 from heatcheck.api.result import Result
 from heatcheck.core.papers import PAPERS
 from heatcheck.core.spec import SpecError, parse
@@ -16,18 +17,13 @@ from heatcheck.core.types import HeatcheckError
 from heatcheck.profiles import Profile, load_profile
 from heatcheck.profiles.published import PublishedTable, paper_key, published_scores, published_tables
 from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims
-from heatcheck.stats.disagreement import mean_disagreement
 from heatcheck.stats.evidence import CLAIMS, Evidence
-from heatcheck.stats.m4 import best_faithfulness, costs, metric_correlation, overall_score, sensitivity, wide
-from heatcheck.stats.model_by_method import M4_PARTS, model_by_method
 from heatcheck.stats.published import beside, correlations
 
 if TYPE_CHECKING:
     import polars as pl
 
 _CATALOGUE = (idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims)
-MAPPED = 64
-"""Samples per model whose maps are compared."""
 THEIR_MODELS = {
     "m4": {
         "R50": r"resnet50",
@@ -56,7 +52,7 @@ class Comparison:
         beside: our scores and the printed ones, a row per model, metric and method.
         correlations: how alike they rank methods.
         claims: every claim of the paper with its verdict.
-        questions: M4's questions as tables, by name; empty for other papers.
+        questions: what the paper asks beside its claims, as tables by name.
         notes: what a reader must know.
         facts: of the run.
     """
@@ -82,7 +78,7 @@ class Comparison:
 
     @cached_property
     def tables(self) -> dict[str, "pl.DataFrame"]:
-        """All tables by name: `beside`, `correlations`, `claims` and M4's questions; empty ones are left out."""
+        """All tables by name: `beside`, `correlations`, `claims` and the paper's questions; empty ones are left out."""
         import polars as pl
 
         columns = ("claim", "says", "where", "verdict", "effect", "value", "low", "high", "n", "note")
@@ -127,6 +123,7 @@ def compare(
     paper: str,
     *,
     factors: Mapping[str, Mapping[str, float]] | None = None,
+    others: Sequence[Result | str | Path] = (),
     seed: int = 0,
     resamples: int = 2000,
 ) -> Comparison:
@@ -139,6 +136,7 @@ def compare(
         paper: which.
         factors: what models differ in, by factor (depth, width, normalisation, bias): a number per model. Depths are
             read from names such as resnet50 where none are given.
+        others: further runs whose separation of methods is shown beside this one's, for `perturbation`.
         seed: of resamples.
         resamples: how many.
 
@@ -146,7 +144,7 @@ def compare(
         SpecError: the paper is not known, or a factor names a model that the run does not have.
     """
     key = paper_key(paper)
-    result = run if isinstance(run, Result) else Result.open(run)
+    result = _opened(run)
     profile = load_profile(paper) if paper != "perturbation" else None
     named, differing = _named(result, profile)
     evidence = Evidence(
@@ -176,10 +174,14 @@ def compare(
         beside=table,
         correlations=correlations(table, result.scores(), seed=seed, resamples=resamples),
         claims=tuple(claim.judged(evidence) for claim in CLAIMS[key]),
-        questions=_questions(result, evidence) if paper == "m4" else {},
+        questions=questions(paper, result, evidence, [_opened(run) for run in others]),
         notes=tuple(_notes(result, paper, table.height)),
         facts=result.facts,
     )
+
+
+def _opened(run: Result | str | Path) -> Result:
+    return run if isinstance(run, Result) else Result.open(run)
 
 
 def _notes(result: Result, paper: str, rows: int) -> Iterator[str]:
@@ -275,55 +277,3 @@ def _factors(result: Result, given: Mapping[str, Mapping[str, float]]) -> dict[s
             depths.setdefault(found[2], {})[model] = float(found[3])
     deepest = max(depths.values(), key=len, default={})
     return {"depth": deepest, **given}
-
-
-def disagreements(result: Result, most: int = MAPPED) -> dict[str, "np.ndarray"]:
-    """Per model, the mean of 1 − Spearman between methods' maps, of each of some samples; controls are left out."""
-    found: dict[str, np.ndarray] = {}
-    for model, samples in maps_by_sample(result, most).items():
-        values = [mean_disagreement(maps) for maps in samples.values() if len(maps) > 1]
-        if values:
-            found[model] = np.array(values)
-    return found
-
-
-def maps_by_sample(result: Result, most: int = MAPPED) -> dict[str, dict[str, dict[str, "np.ndarray"]]]:
-    """Stored maps by model, sample and method, of at most so many samples of each model; controls are left out."""
-    found: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    controls = {m["name"] for m in result.facts["methods"] if m.get("control")}
-    for section in result.sections:
-        names = [s["name"] for s in section.manifest["samples"]][:most]
-        for model in section.manifest["models"]:
-            for method in (m["label"] for m in section.manifest["methods"] if m["label"] not in controls):
-                for name in names:
-                    values = section.map(model["name"], name, method)
-                    if values is not None:
-                        found.setdefault(model["name"], {}).setdefault(name, {})[method] = values
-    return found
-
-
-def _questions(result: Result, evidence: Evidence) -> dict[str, "pl.DataFrame"]:
-    """M4's questions, asked of this run."""
-    import polars as pl
-
-    facts = result.facts
-    parts = {m["name"]: m["id"] for m in facts["metrics"] if m["id"] in M4_PARTS}
-    cells = model_by_method(evidence.board, evidence.facts, facts["skipped"])
-    signs = {name: evidence.facts.sign(name) for name in parts}
-    overall = overall_score(cells, signs)
-    modality = {m["name"]: m["modality"] for m in facts["models"]}
-    best = [
-        best_faithfulness(overall.filter(pl.col("model").is_in([m for m in modality if modality[m] == kind]))).select(
-            pl.lit(str(kind)).alias("modality"), pl.all()
-        )
-        for kind in dict.fromkeys(modality.values())
-    ]
-    device = str(facts["environment"].get("device", facts["environment"].get("machine", "")))
-    return {
-        "table1": wide(cells, list(parts)),
-        "table2": costs(evidence.board, facts["peak_bytes"] or None, device),
-        "metric_correlation": metric_correlation(cells, signs),
-        "best_faithfulness": pl.concat(best) if best else pl.DataFrame(),
-        "sensitivity": sensitivity(cells, signs),
-        "overall": overall,
-    }

@@ -47,6 +47,12 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", help="A further run, to see side by side which perturbation separates; may be repeated."
+        ),
+    ] = None,
     tables: Tables = None,
     format: Format = TableFormat.CSV,
     only: Only = False,
@@ -72,11 +78,13 @@ def compare(
     heatcheck compare runs/idsds idsds --factor bias:resnet=1,xresnet=0 --tables tables --format tex
 
     heatcheck compare runs/m4 m4 --json
+
+    heatcheck compare runs/black perturbation --with runs/blur --with runs/inpaint
     """
     factors = factors_of(factor or ())
     from heatcheck.api.compare import compare as put_beside
 
-    found = put_beside(opened(run, only=only), paper, factors=factors)
+    found = put_beside(opened(run, only=only), paper, factors=factors, others=[opened(other) for other in others or ()])
     page = found.report(out.expanduser() if out else run.expanduser() / f"compare-{paper}.html")
     written = write_tables(found, tables.expanduser(), format) if tables else []
     if json:

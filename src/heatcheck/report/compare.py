@@ -33,6 +33,27 @@ TITLES = {
         "Which models are sensitive to the method?",
         "Standard deviation and range of the scores over methods.",
     ),
+    "factors": (
+        "Along what models differ in",
+        "How far each method's score falls from the lowest to the highest value, by a line through all models; rho: "
+        "Spearman's correlation of the value and the models' means.",
+    ),
+    "accuracy": ("Scores and accuracy", "The best method of every model beside the model's accuracy."),
+    "stability": (
+        "Stability of rankings",
+        "Spearman's correlation of methods' means under two settings, over samples.",
+    ),
+    "separation": (
+        "Which perturbation separates?",
+        "From random: whether it is last, its rank, the smallest lead over it in standard errors, and AUROC of methods' "
+        "scores against its. Between methods: the share of pairs that differ significantly, their mean distance, and the "
+        "share of variance between methods.",
+    ),
+    "disagreement": (
+        "How far maps disagree",
+        "1 − Spearman's correlation between the maps of two methods, averaged over samples: 0 is the same order, 1 is "
+        "none in common.",
+    ),
     "overall": ("Overall score", "Of every model and method, raw and standardised."),
 }
 
@@ -62,7 +83,7 @@ class HasComparison(Protocol):
 
     @property
     def questions(self) -> Mapping[str, pl.DataFrame]:
-        """M4's questions as tables."""
+        """What the paper asks beside its claims, as tables."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -224,8 +245,11 @@ def shown(table: pl.DataFrame) -> tuple[list[tuple[str, bool]], list[list[str]]]
     """Columns, each with whether it holds numbers, and cells as text; columns without content are left out."""
     kept = [c for c in table.columns if set(table[c].unique().to_list()) - {None, ""}]
     heads = [(c.replace("_", " "), table[c].dtype.is_numeric()) for c in kept]
-    rows = [
-        ["" if v is None else number(v) if isinstance(v, float) else str(v) for v in r]
-        for r in table.select(kept).iter_rows()
-    ]
+    rows = [[_cell(value) for value in row] for row in table.select(kept).iter_rows()]
     return heads, rows
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else number(value) if isinstance(value, float) else str(value)

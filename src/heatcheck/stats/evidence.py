@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from heatcheck.core.spec import parse
 from heatcheck.stats.checkpoints import AlongTraining
 from heatcheck.stats.claims import HELD, MATTERS, NOT_HELD, UNDECIDED, Row, Verdict
 from heatcheck.stats.cube import Cube, mean_over
@@ -78,7 +79,7 @@ class Evidence:
         return [
             m["name"]
             for m in self.run.get("metrics", ())
-            if m["id"] == id and all(str(m.get("params", {}).get(k)) == str(v) for k, v in params.items())
+            if m["id"] == id and all(str(params_of(m).get(k)) == str(v) for k, v in params.items())
         ]
 
     def methods(self, metric: str, model: str, *, without: Sequence[str] = ()) -> list[str]:
@@ -126,6 +127,15 @@ class Evidence:
         except ValueError as problem:
             raise NotTestable(str(problem)) from None
         return Cube(self.facts.sign(metric) * found.values, found.methods, found.samples)
+
+
+def params_of(component: Mapping[str, Any]) -> dict[str, Any]:
+    """A component's parameters: what its spec says, and its defaults.
+
+    >>> params_of({"spec": "sds(fill=blur)", "params": {"fill": "auto", "nan": "status"}})
+    {'fill': 'blur', 'nan': 'status'}
+    """
+    return {**component.get("params", {}), **parse(str(component["spec"])).params}
 
 
 @dataclass(frozen=True)

@@ -145,22 +145,33 @@ def fills_alike(evidence: Evidence) -> Verdict:
     return _variants(evidence, "fill")
 
 
-def _variants(evidence: Evidence, parameter: str) -> Verdict:
-    """The lowest correlation, over models, of rankings by metrics that differ in one parameter."""
+def variants(evidence: Evidence, parameter: str) -> list[Row]:
+    """Rank correlations of single deletion under two values of one parameter, for every model that has both.
+
+    Raises:
+        NotTestable: a model was measured on several data sets.
+    """
     named = {
         m["name"]: dict(parse(str(m["spec"])).params)
         for m in evidence.run.get("metrics", ())
         if m["id"] == "sds" and m["name"] in evidence.measured
     }
     rest = {name: str(sorted((k, str(v)) for k, v in p.items() if k != parameter)) for name, p in named.items()}
-    pairs = [(a, b) for a in named for b in named if a < b and rest[a] == rest[b]]
     found: list[Row] = []
-    for a, b in pairs:
+    for a, b in ((a, b) for a in named for b in named if a < b and rest[a] == rest[b]):
         for model in sorted(evidence.measured[a].keys() & evidence.measured[b].keys()):
             methods = sorted({*evidence.methods(a, model)} & {*evidence.methods(b, model)})
             if len(methods) >= 3:
-                one, other = (evidence.cube(metric, [model], methods).values[0] for metric in (a, b))
-                found.append({"model": model, "a": a, "b": b, **correlation_of(one, other, evidence).record()})
+                one, other = (evidence.cube(metric, [model], methods) for metric in (a, b))
+                common = sorted({*one.samples} & {*other.samples})
+                alike = correlation_of(one.at(common).values[0], other.at(common).values[0], evidence)
+                found.append({"model": model, "a": a, "b": b, **alike.record()})
+    return found
+
+
+def _variants(evidence: Evidence, parameter: str) -> Verdict:
+    """The lowest correlation, over models, of rankings by metrics that differ in one parameter."""
+    found = variants(evidence, parameter)
     if not found:
         raise NotTestable(f"single deletion was not measured twice with different {parameter} on one model")
     least = min(found, key=lambda row: row["value"])
@@ -186,9 +197,8 @@ def correlation_of(one: Array, other: Array, evidence: Evidence) -> Estimate:
     return Estimate(rho, min(float(low), rho), max(float(high), rho), n)
 
 
-@claim(PAPER, "in the text", "Fine-tuning with another seed changes the ranking hardly (at least 0.996).")
-def seeds_alike(evidence: Evidence) -> Verdict:
-    """The lowest rank correlation of two models that were aligned from one network with different seeds."""
+def seeds(evidence: Evidence) -> list[Row]:
+    """Rank correlations of models that were aligned from one network with different seeds."""
     trained = {
         m["name"]: m["trained"] for m in evidence.run.get("models", ()) if (m.get("trained") or {}).get("aligned")
     }
@@ -206,6 +216,13 @@ def seeds_alike(evidence: Evidence) -> Verdict:
         if len(methods) >= 3:
             one, other = evidence.cube("idsds", [a, b], methods).values
             found.append({"a": a, "b": b, **correlation_of(one, other, evidence).record()})
+    return found
+
+
+@claim(PAPER, "in the text", "Fine-tuning with another seed changes the ranking hardly (at least 0.996).")
+def seeds_alike(evidence: Evidence) -> Verdict:
+    """The lowest rank correlation of two models that were aligned from one network with different seeds."""
+    found = seeds(evidence)
     if not found:
         raise NotTestable("it needs a network that was aligned twice, with different seeds")
     least = min(found, key=lambda row: row["value"])

@@ -9,7 +9,7 @@ import polars as pl
 from heatcheck.core.spec import parse
 from heatcheck.stats.claims import Row, Verdict, judge
 from heatcheck.stats.estimates import LEVEL, Estimate
-from heatcheck.stats.evidence import Evidence, NotTestable, claim, over_models
+from heatcheck.stats.evidence import Evidence, NotTestable, claim, over_models, params_of
 from heatcheck.stats.intervals import bootstrap_indices
 from heatcheck.stats.separation import eta_squared
 
@@ -98,7 +98,7 @@ def _separates(evidence: Evidence, fills: tuple[str, ...], wanted: bool, model: 
     metrics = [
         m["name"]
         for m in evidence.run.get("metrics", ())
-        if m["id"] in CURVES and parse(str(m.get("params", {}).get("fill", "none"))).id in fills
+        if m["id"] in CURVES and parse(str(params_of(m).get("fill", "none"))).id in fills
     ]
     found: dict[str, bool | None] = {}
     for metric in metrics:
