@@ -73,6 +73,17 @@ def test_a_page_is_whole_at_every_width(browser, written, name):
     for width in WIDTHS:
         with browser.open(written(name), width) as tab:
             assert tab.faults() == [], f"{width} pixels"
+            assert tab.collisions("svg.plot") == [], f"{width} pixels"
+
+
+def test_the_first_screen_has_the_answer_and_its_picture(browser, written):
+    with browser.open(written("pictures"), 1400, 900) as tab:
+        for part in (".verdict", ".sure", ".ranks tbody tr:first-child", ".limits"):
+            assert tab.run(f"document.querySelector('{part}').getBoundingClientRect().top") < 850, part
+        names = tab.run(
+            '[...document.querySelectorAll(".ranks tbody th")].map((th) => th.innerText.trim()).filter(Boolean)'
+        )
+        assert len(names) == len(set(names)) == tab.count(".ranks circle")
 
 
 def column(tab, k):

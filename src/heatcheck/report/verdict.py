@@ -11,7 +11,7 @@ from heatcheck.report import wording
 from heatcheck.report.cases import Tables
 from heatcheck.report.charts import Axis
 from heatcheck.report.method_view import MethodView
-from heatcheck.report.verdict_view import Phrase, RankChart, RankRow, Sentence, Verdict
+from heatcheck.report.verdict_view import FirstScreen, RankChart, RankRow, Sentence, Wording
 from heatcheck.report.views import MetricView, OverallRow
 from heatcheck.stats import Recommendation
 
@@ -28,7 +28,7 @@ def verdict_of(
     overall: Sequence[OverallRow],
     powerless: bool,
     concordance: str,
-) -> Verdict:
+) -> FirstScreen:
     """The first screen of one case.
 
     Args:
@@ -45,11 +45,11 @@ def verdict_of(
     found = next(stats.recommendations(tables.board, tables.facts), None)
     if found is None:
         chart = rank_chart(stats.overall(tables.board, replace(tables.facts, paper=True)), views, costs, ())
-        return Verdict(_nothing(tables, metrics), (), (), limits, chart and replace(chart, counts=False))
+        return FirstScreen(_nothing(tables, metrics), (), (), limits, chart and replace(chart, counts=False))
     group = (found.method, *found.ties)
     ranks = {row.method.name: row for row in overall}
     named = () if powerless or len(group) <= _NAMED else tuple(views[m] for m in found.ties)
-    return Verdict(
+    return FirstScreen(
         headline=_headline(found, views, costs, ranks[found.method], powerless, len(tables.samples)),
         body=tuple(_body(found, views, costs, powerless)),
         ties=named,
@@ -101,27 +101,27 @@ def _headline(
     over = f"{rank.mean_rank} over {_counted(len(found.metrics), 'metric')}"
     if powerless:
         return (
-            Phrase(f"{_counted(samples, 'sample')} {'tells' if samples == 1 else 'tell'} no two methods apart. "),
-            Phrase(method=chosen),
-            Phrase(f" has the best mean rank, {over}, but each of the others may be as good."),
+            Wording(f"{_counted(samples, 'sample')} {'tells' if samples == 1 else 'tell'} no two methods apart. "),
+            Wording(method=chosen),
+            Wording(f" has the best mean rank, {over}, but each of the others may be as good."),
         )
     saving = _saving(found, views, costs)
     if not ties:
-        return Phrase("Use "), Phrase(method=chosen), Phrase(f": it has the best mean rank, {over}.")
+        return Wording("Use "), Wording(method=chosen), Wording(f": it has the best mean rank, {over}.")
     if len(ties) < _NAMED:
         return (
-            Phrase("Use "),
+            Wording("Use "),
             *_listed([chosen, *ties], "or"),
-            Phrase(": nothing here tells them apart"),
-            *(saving or (Phrase(", nor do their costs"),)),
-            Phrase("."),
+            Wording(": nothing here tells them apart"),
+            *(saving or (Wording(", nor do their costs"),)),
+            Wording("."),
         )
     return (
-        Phrase("Use "),
-        Phrase(method=chosen),
-        Phrase(f" or one of {len(ties)} others: nothing here tells them apart"),
+        Wording("Use "),
+        Wording(method=chosen),
+        Wording(f" or one of {len(ties)} others: nothing here tells them apart"),
         *saving,
-        Phrase("."),
+        Wording("."),
     )
 
 
@@ -134,11 +134,11 @@ def _saving(found: Recommendation, views: Mapping[str, MethodView], costs: _Cost
         return ()
     least, cheapest = min(priced, key=lambda pair: pair[0])
     if cheapest == found.method:
-        return Phrase(", and "), Phrase(method=views[cheapest]), Phrase(" costs least")
+        return Wording(", and "), Wording(method=views[cheapest]), Wording(" costs least")
     ratio = own / least
     if ratio < _CHEAPER:
         return ()
-    return Phrase(", and "), Phrase(method=views[cheapest]), Phrase(f" costs {_times(ratio)} less")
+    return Wording(", and "), Wording(method=views[cheapest]), Wording(f" costs {_times(ratio)} less")
 
 
 def _times(ratio: float) -> str:
@@ -146,69 +146,69 @@ def _times(ratio: float) -> str:
 
 
 def _body(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs, powerless: bool) -> Iterator[Sentence]:
-    chosen = Phrase(method=views[found.method])
+    chosen = Wording(method=views[found.method])
     if not powerless:
         yield (chosen, *_how_sure(found, views))
         yield _against_random(found)
     cheapest = min((m for m in found.ties if costs[m]), key=lambda m: costs[m] or 0.0, default=None)
     other: Sentence = ()
     if cheapest and (costs[cheapest] or 0) < (costs[found.method] or 0):
-        other = Phrase(", one of "), Phrase(method=views[cheapest]), Phrase(f" {costs.told(cheapest)}")
-    yield Phrase("A map of "), chosen, Phrase(f" takes {costs.told(found.method)}"), *other, Phrase(".")
+        other = Wording(", one of "), Wording(method=views[cheapest]), Wording(f" {costs.told(cheapest)}")
+    yield Wording("A map of "), chosen, Wording(f" takes {costs.told(found.method)}"), *other, Wording(".")
 
 
 def _how_sure(found: Recommendation, views: Mapping[str, MethodView]) -> Sentence:
     others = len(found.ties) + len(found.behind) + len(found.ahead)
     if not others:
-        return (Phrase(" is the only method that was ranked."),)
+        return (Wording(" is the only method that was ranked."),)
     won = f" is significantly better than {'each' if len(found.behind) == others else len(found.behind)} of the {others} others"
     won = won if others > 1 else f" is {'' if found.behind else 'not '}significantly better than the other method"
     sure = "(95 % confidence within each metric)"
     if not found.ahead:
-        return (Phrase(f"{won} under some metric, and worse than none under any {sure}."),)
+        return (Wording(f"{won} under some metric, and worse than none under any {sure}."),)
     worst = sorted(found.ahead.items(), key=lambda pair: -len(pair[1]))[0]
     more = f", and {len(found.ahead) - 1} more somewhere" if len(found.ahead) > 1 else ""
     return (
-        Phrase(f"{won} and nowhere worse {sure}; but "),
-        Phrase(method=views[worst[0]]),
-        Phrase(" is better than it under "),
+        Wording(f"{won} and nowhere worse {sure}; but "),
+        Wording(method=views[worst[0]]),
+        Wording(" is better than it under "),
         *_metric_names(worst[1]),
-        Phrase(f"{more}."),
+        Wording(f"{more}."),
     )
 
 
 def _against_random(found: Recommendation) -> Sentence:
     if not found.tested:
-        return (Phrase("It was not compared with a random map."),)
+        return (Wording("It was not compared with a random map."),)
     if not found.not_better:
         n = len(found.tested)
         every = "the one metric" if n == 1 else f"all {n} metrics"
-        return (Phrase(f"It is better than a random map under {every}."),)
+        return (Wording(f"It is better than a random map under {every}."),)
     if len(found.not_better) == len(found.tested):
-        return (Phrase("No metric finds it better than a random map."),)
-    return Phrase("It is not better than a random map under "), *_metric_names(found.not_better), Phrase(".")
+        return (Wording("No metric finds it better than a random map."),)
+    return Wording("It is not better than a random map under "), *_metric_names(found.not_better), Wording(".")
 
 
 def _nothing(tables: Tables, metrics: Sequence[MetricView]) -> Sentence:
     if not tables.scores.height:
-        return (Phrase("Nothing was scored for this model."),)
+        return (Wording("Nothing was scored for this model."),)
     if any(m.best and m.left_out for m in metrics):
         n = len(tables.samples)
         more = f" {n} samples may be too few." if n < _FEW else ""
         return (
-            Phrase(
+            Wording(
                 "No method can be recommended: no metric counts in the mean rank, "
                 f"as none finds most of the methods better than random.{more}"
             ),
         )
-    return (Phrase("No method can be recommended: no metric ranks at least two methods."),)
+    return (Wording("No method can be recommended: no metric ranks at least two methods."),)
 
 
 def _limits(tables: Tables, metrics: Sequence[MetricView], concordance: str) -> Iterator[Sentence]:
     """What the run cannot say."""
     run, n = tables.run, len(tables.samples)
     yield (
-        Phrase(
+        Wording(
             f"How the methods do on another model or on other data: every score is of this model, on {_counted(n, 'sample')}. "
             "Intervals and tests are about the data that the samples were drawn from."
         ),
@@ -218,28 +218,28 @@ def _limits(tables: Tables, metrics: Sequence[MetricView], concordance: str) -> 
         names = [m.name for m in without if m.left_out == reason]
         does = "does" if len(names) == 1 else "do"
         told = _about_several(reason) if len(names) > 1 else reason
-        yield *_metric_names(names), Phrase(f" {does} not count in the mean rank, as {told}.")
+        yield *_metric_names(names), Wording(f" {does} not count in the mean rank, as {told}.")
     if concordance and len(metrics) > 1:
         yield (
-            Phrase(
+            Wording(
                 f"Which metric is right: they agree with W = {concordance} (1 is full agreement, 0 is none), "
                 "and a mean rank is a summary, not a test."
             ),
         )
     if run.get("profile_note") and not run.get("paper") and run.get("profile") != "default":
         yield (
-            Phrase(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),
+            Wording(f"What full settings would give: profile {run.get('profile')} reduces them, see below under Run."),
         )
     skipped = {s.get("method") for s in run.get("skipped", ()) if s.get("method") and not s.get("metric")}
     if skipped:
         does = "does" if len(skipped) == 1 else "do"
-        yield (Phrase(f"Anything about {_counted(len(skipped), 'method')} that {does} not apply here, see Gaps."),)
+        yield (Wording(f"Anything about {_counted(len(skipped), 'method')} that {does} not apply here, see Gaps."),)
     oracle = next((m["name"] for m in run.get("methods", ()) if m.get("id") == "oracle"), None)
     if oracle is not None and tables.board.filter(pl.col("method") == oracle).height:
         yield (
-            Phrase("How good a map can be: "),
-            Phrase(text=str(oracle), is_metric=True),
-            Phrase(
+            Wording("How good a map can be: "),
+            Wording(text=str(oracle), is_metric=True),
+            Wording(
                 ", the single-deletion oracle, is the best possible map only where units are deleted one at a time (sds); "
                 "elsewhere it is a control like the others, no upper bound."
             ),
@@ -254,18 +254,18 @@ def _counted(n: int, thing: str) -> str:
     return f"{n} {thing}{'' if n == 1 else 's'}"
 
 
-def _listed(methods: Sequence[MethodView], word: str) -> Iterator[Phrase]:
+def _listed(methods: Sequence[MethodView], word: str) -> Iterator[Wording]:
     for i, method in enumerate(methods):
         if i:
-            yield Phrase(f" {word} " if i == len(methods) - 1 else ", ")
-        yield Phrase(method=method)
+            yield Wording(f" {word} " if i == len(methods) - 1 else ", ")
+        yield Wording(method=method)
 
 
-def _metric_names(names: Sequence[str]) -> Iterator[Phrase]:
+def _metric_names(names: Sequence[str]) -> Iterator[Wording]:
     for i, name in enumerate(names):
         if i:
-            yield Phrase(" and " if i == len(names) - 1 else ", ")
-        yield Phrase(text=name, is_metric=True)
+            yield Wording(" and " if i == len(names) - 1 else ", ")
+        yield Wording(text=name, is_metric=True)
 
 
 def rank_chart(

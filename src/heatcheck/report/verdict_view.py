@@ -7,7 +7,7 @@ from heatcheck.report.method_view import MethodView
 
 
 @dataclass(frozen=True)
-class Phrase:
+class Wording:
     """A piece of a sentence: plain words, or the name of a method or of a metric.
 
     Args:
@@ -21,7 +21,7 @@ class Phrase:
     is_metric: bool = False
 
 
-Sentence = tuple[Phrase, ...]
+Sentence = tuple[Wording, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RankChart:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FirstScreen:
     """What the first screen says about one model on one data set.
 
     Args:

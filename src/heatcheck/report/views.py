@@ -11,7 +11,7 @@ from heatcheck.report.heat_map import HeatMap
 from heatcheck.report.method_view import MethodView
 from heatcheck.report.multiverse import MultiverseView
 from heatcheck.report.retraining import RetrainingView
-from heatcheck.report.verdict_view import Verdict
+from heatcheck.report.verdict_view import FirstScreen
 
 Row = Mapping[str, Any]
 _COLUMNS = 3  # of a long text
@@ -178,7 +178,7 @@ class CaseView:
     metrics: tuple[MetricView, ...]
     overall: tuple[OverallRow, ...]
     never_better: tuple[MethodView, ...]
-    verdict: Verdict
+    verdict: FirstScreen
     smallest_p: str
     agreement: Mapping[tuple[int, int], float]
     concordance: str
