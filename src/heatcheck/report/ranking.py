@@ -10,6 +10,7 @@ from heatcheck.report.along import TrajectoryView, trajectory_views
 from heatcheck.report.cases import COLOURS
 from heatcheck.report.charts import Axis
 from heatcheck.report.drawing import VectorFigure
+from heatcheck.report.method_view import MethodView
 from heatcheck.report.multiverse import Phrase
 from heatcheck.report.ranking_figures import (
     agreement_figure,
@@ -23,7 +24,6 @@ from heatcheck.report.ranking_figures import (
 )
 from heatcheck.report.ranking_tables import counted, ranking_tables
 from heatcheck.report.tables import MarkedTable
-from heatcheck.report.views import MethodView
 from heatcheck.report.wording import number
 from heatcheck.stats import Facts
 from heatcheck.stats.consistency import CONTRADICTS
