@@ -18,7 +18,7 @@ from heatcheck.core.version import __version__
 if TYPE_CHECKING:
     from heatcheck.api.alignment import compare_alignment
     from heatcheck.api.benchmark import Benchmark
-    from heatcheck.api.compare import Comparison, compare
+    from heatcheck.api.compare import PaperComparison, compare
     from heatcheck.api.explain import explain, score
     from heatcheck.api.fills import compare_fills
     from heatcheck.api.gate import Gate, gate
@@ -47,7 +47,6 @@ _WHERE = {
     "Attribution": "core.types",
     "Batch": "core.types",
     "Benchmark": "api.benchmark",
-    "Comparison": "api.compare",
     "Dataset": "data.base",
     "Explained": "models.base:Model",
     "Fill": "fills.base",
@@ -59,6 +58,7 @@ _WHERE = {
     "Model": "models.base",
     "Multiverse": "api.multiverse",
     "NotApplicable": "core.types",
+    "PaperComparison": "api.compare",
     "Preprocess": "models.preprocess",
     "RaceResult": "api.race",
     "Ranked": "api.rank",
@@ -92,7 +92,6 @@ __all__ = [
     "Attribution",
     "Batch",
     "Benchmark",
-    "Comparison",
     "Dataset",
     "Fill",
     "Gate",
@@ -103,6 +102,7 @@ __all__ = [
     "Model",
     "Multiverse",
     "NotApplicable",
+    "PaperComparison",
     "Preprocess",
     "RaceResult",
     "Ranked",

@@ -9,7 +9,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import heatcheck as hc
-from heatcheck.api.compare import Comparison, _factors, _kind, _their_models, compare
+from heatcheck.api.compare import PaperComparison, _factors, _kind, _their_models, compare
 from heatcheck.api.questions import disagreements
 from heatcheck.cli import app
 from heatcheck.cli.compare import TableFormat, write_tables
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def idsds(folder) -> Comparison:
+def idsds(folder) -> PaperComparison:
     return compare(folder, "idsds", resamples=100)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from heatcheck.api.compare import Comparison
+from heatcheck.api.compare import PaperComparison
 from heatcheck.report.compare import answer, by_verdict, claim_words, correlation_words, render_comparison
 from heatcheck.report.tables import MarkedTable
 from heatcheck.stats.published import BESIDE, CORRELATION
@@ -60,7 +60,9 @@ def comparison(word=HOSTILE, **other):
         "notes": (word,),
         "facts": {"models": [{"name": word}]},
     }
-    return Comparison(run=word, paper="m4", beside=beside, correlations=correlations, claims=claims, **(made | other))
+    return PaperComparison(
+        run=word, paper="m4", beside=beside, correlations=correlations, claims=claims, **(made | other)
+    )
 
 
 def test_hostile_names_run_no_script():
@@ -87,7 +89,7 @@ def test_the_page_has_every_part():
 def test_a_run_without_common_scores_has_no_table_of_them():
     empty = comparison("net", questions={})
     page = render_comparison(
-        Comparison(
+        PaperComparison(
             run="r",
             paper="metarank",
             beside=empty.beside.clear(),

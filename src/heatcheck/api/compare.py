@@ -43,7 +43,7 @@ _MATTERING = ("post", "of", "baseline", "fill")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PaperComparison:
     """A run beside a paper.
 
     Args:
@@ -126,7 +126,7 @@ def compare(
     others: Sequence[Result | str | Path] = (),
     seed: int = 0,
     resamples: int = 2000,
-) -> Comparison:
+) -> PaperComparison:
     """Put a run beside a paper: `idsds`, `m4`, `metarank`, or `perturbation` for the meaningful perturbation metric.
 
     >>> print(compare("runs/idsds", "idsds").tables["claims"])  # doctest: +SKIP
@@ -168,7 +168,7 @@ def compare(
         names,
         differing,
     )
-    return Comparison(
+    return PaperComparison(
         run=result.name,
         paper=paper,
         beside=table,

@@ -11,7 +11,7 @@ from heatcheck.cli.folder import Only, Run, opened
 from heatcheck.core.spec import SpecError
 
 if TYPE_CHECKING:
-    from heatcheck.api.compare import Comparison
+    from heatcheck.api.compare import PaperComparison
 
 
 class TableFormat(StrEnum):
@@ -117,7 +117,7 @@ def factors_of(written: list[str] | tuple[str, ...]) -> dict[str, dict[str, floa
     return found
 
 
-def write_tables(found: "Comparison", folder: Path, format: TableFormat) -> list[Path]:
+def write_tables(found: "PaperComparison", folder: Path, format: TableFormat) -> list[Path]:
     """Every table as a file of its own."""
     from heatcheck.core.files import write_atomically
     from heatcheck.report.compare import TITLES
@@ -133,7 +133,7 @@ def write_tables(found: "Comparison", folder: Path, format: TableFormat) -> list
     return written
 
 
-def _show(found: "Comparison") -> None:
+def _show(found: "PaperComparison") -> None:
     from heatcheck.report.compare import answer, by_verdict, claim_words, correlation_words, groups
     from heatcheck.report.wording import plain
 

@@ -59,7 +59,7 @@ TITLES = {
 
 
 class HasComparison(Protocol):
-    """What the page shows; `heatcheck.api.compare.Comparison` is one."""
+    """What the page shows; `heatcheck.api.compare.PaperComparison` is one."""
 
     @property
     def run(self) -> str:
