@@ -106,3 +106,18 @@ def test_each_kind_of_display_has_a_renderer(monkeypatch):
         render_exhibit(sound, None, 32)
     monkeypatch.setitem(RENDERERS, "sound", lambda display, _heat, _edge: {"kind": "sound", "wave": display["wave"]})
     assert render_exhibit(sound, None, 32) == {"kind": "sound", "wave": [0.0]}
+
+
+def test_a_map_is_shown_without_its_picture():
+    class OnlyMaps:
+        def display(self, model, sample):
+            return None
+
+        def map(self, model, sample, method):
+            return {"picture": np.eye(8), "text": np.ones(5)}.get(sample)
+
+    exhibits = Exhibits(OnlyMaps())
+    shown = exhibits.map("net", "picture", "grad_cam", 64)
+    assert (shown["kind"], shown["width"], shown["height"]) == ("image", 64, 64)
+    assert exhibits.map("net", "text", "grad_cam", 64) is None  # a text's values mean nothing without its words
+    assert exhibits.map("net", "gone", "grad_cam", 64) is None
