@@ -12,12 +12,12 @@ MUTANTS = (
         "stats/race.py",
         "inside, out = better.sum(axis=1) >= m - k,",
         "inside, out = better.sum(axis=1) >= k,",
-        "test_the_best_few_are_found",
+        "test_the_best_is_found_early_and_the_worst_leave_first",
     ),
     (
         "stats/race.py",
-        "(self.high.T <= self.goal.margin)",
-        "(self.low.T <= self.goal.margin)",
+        "(self.goal.margin >= self.high.T)",
+        "(self.goal.margin >= self.low.T)",
         "test_claims_hold_in_all_samples",
     ),
     (
@@ -127,8 +127,11 @@ def test_all_samples_decide_even_against_what_was_believed():
     a[40:] -= 0.2
     race = Race(("a", "b"), Goal(1), 64, reach=1.0)
     race = race.after(np.stack([a, b])[:, :40])
-    wrong = Race(("a", "b"), Goal(1), 64, 1.0, None, 0.95, 40, race.mean, race.low + 0.04, race.high, race.seen, (0, 0))
-    assert wrong.after(np.stack([a, b])).chosen == ("b",)
+    low = np.array([[-np.inf, 0.01], [-0.09, -np.inf]])
+    wrong = Race(("a", "b"), Goal(1), 64, 1.0, None, 0.95, 40, race.mean, low, -low.T, race.seen, (0, 0))
+    ended = wrong.after(np.stack([a, b]))
+    assert ended.chosen == ("b",)
+    assert ended.low[0, 1] == ended.high[0, 1] == pytest.approx(np.mean(a - b))
 
 
 def test_the_level_is_shared_by_all_pairs():
