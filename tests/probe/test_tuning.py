@@ -18,7 +18,7 @@ MUTANTS = (
     ),
     (
         "probe/tuning.py",
-        "if not torch.allclose(plain, other, rtol=0, atol=AGREES * float(plain.abs().max())):",
+        "if not math.isfinite(scale) or not torch.allclose(plain, other, rtol=0, atol=AGREES * scale):",
         "if False:",
         "test_a_network_that_cannot_run_in_the_other_layout_keeps_its_own",
     ),
@@ -58,6 +58,12 @@ def settled(network, x):
     assert model.channels_last is None, "not decided before the model is asked"
     settle(model, model.domain.wrap(x))
     return model
+
+
+def test_a_network_that_answers_nan_keeps_its_layout(x):
+    network = made()
+    nn.init.constant_(network.head.bias, torch.nan)
+    assert settled(network, x).channels_last is False
 
 
 def test_large_convolutional_networks_get_channels_last_in_runs_and_plain_verbs(x, tmp_path):

@@ -1,6 +1,7 @@
 """What makes passes fast, decided in one place for runs and for plain tensors: allocator, layout, threads, micro-batch."""
 
 import ctypes
+import math
 import os
 from functools import cache
 from typing import Any
@@ -87,7 +88,8 @@ def settle(model: Model, x: Inputs) -> None:
         except Exception:
             model.lay_out(channels_last=False)
             return
-    if not torch.allclose(plain, other, rtol=0, atol=AGREES * float(plain.abs().max())):
+    scale = float(plain.abs().max())
+    if not math.isfinite(scale) or not torch.allclose(plain, other, rtol=0, atol=AGREES * scale):
         model.lay_out(channels_last=False)
 
 
