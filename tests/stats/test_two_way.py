@@ -6,7 +6,12 @@ import pytest
 from heatcheck.stats.two_way import two_way_mean, variance_parts
 
 MUTANTS = (
-    ("stats/two_way.py", "(-rest, (seeds", "(rest, (seeds", "test_the_variance_is_that_of_the_model"),
+    (
+        "stats/two_way.py",
+        "math.sqrt(total / (seeds * samples))",
+        "math.sqrt(total / samples)",
+        "test_nested_resampling_agrees_where_there_are_many",
+    ),
     (
         "stats/two_way.py",
         "samples * (rows**2).sum()",
