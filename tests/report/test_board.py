@@ -19,11 +19,21 @@ def test_it_shows_what_readers_want_and_fits(fake):
     made = board(fake)
     text = str(made)
     assert text == repr(made) and max(map(len, text.splitlines())) <= 80
-    for words in ("method", "mean ± interval", "rank", "against random", "seconds", "mean rank"):
+    for words in ("method", "mean ± interval", "rank", "ties", "against random", "seconds", "mean rank"):
         assert words in text
     for row in made.full.filter("ranked").iter_rows(named=True):
         assert row["method"][:30] in text
     assert "control" in text and "higher is better" in text
+
+
+def test_methods_that_are_not_told_apart_share_a_letter(fake):
+    made = board(fake)
+    metric = made.full["metric"][0]
+    block = next(part for part in str(made).split("\n\n") if f"· {metric}," in part)
+    column = block.splitlines()[1].index("ties")
+    shown = [line[column:].split(" ")[0] for line in block.splitlines()[3:]]
+    assert shown == [letters or "" for letters in made.full.filter(pl.col("metric") == metric)["group"]]
+    assert "a" in shown
 
 
 def test_all_columns_are_in_full(fake):
@@ -35,8 +45,9 @@ def test_every_row_is_there_in_order(fake):
     made = board(fake)
     metric = made.full["metric"][0]
     block = next(part for part in str(made).split("\n\n") if f"· {metric}," in part)
-    names = [line.split()[0] for line in block.splitlines()[3:]]
-    assert names == [m.split()[0] for m in made.full.filter(pl.col("metric") == metric)["method"].to_list()]
+    names = [line.split()[0].rstrip("…") for line in block.splitlines()[3:]]
+    methods = made.full.filter(pl.col("metric") == metric)["method"].to_list()
+    assert [method.startswith(name) for method, name in zip(methods, names, strict=True)] == [True] * len(methods)
 
 
 def test_a_rank_set_stands_beside_its_rank_unless_it_is_one_rank():

@@ -12,7 +12,7 @@ from heatcheck import stats
 from heatcheck.report.notes import HEAVY_TAIL, PART, Note, notes
 from heatcheck.report.wording import count, decimals, half_interval, number, plain, rank, rank_set
 
-HEAD = ("method", "mean ± interval", "rank", "against random", "seconds")
+HEAD = ("method", "mean ± interval", "rank", "ties", "against random", "seconds")
 _WIDTH = 80  # of a line
 _NOTES = 8  # at most; the marks of the table are always explained
 
@@ -23,7 +23,8 @@ Row = Mapping[str, Any]
 class Leaderboard:
     """Methods per model and metric: mean ± half its interval, rank and its confidence set, verdict, seconds per sample.
 
-    `print(result.leaderboard())` shows it; `.full` is the data frame with all columns.
+    `print(result.leaderboard())` shows it; `.full` is the data frame with all columns. Methods that share a letter under
+    `ties` are not told apart.
 
     Args:
         full: what `heatcheck.stats.leaderboard` returned.
@@ -109,6 +110,7 @@ def _cells(row: Row, places: int | None, bounds: tuple[float, float]) -> tuple[s
         plain(row["method"]),
         f"{number(row['mean'], places)}{half}{tail}",
         f"{rank(row['rank'])}{span}{part}" if row["ranked"] else "–",
+        row["group"] or "",
         _verdict(row),
         count(row["seconds"]),
     )
@@ -133,7 +135,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
     for i, (name, *row) in enumerate(rows):
         cut = name if len(name) <= widths[0] else f"{name[: widths[0] - 1]}…"
         cells = [
-            cell.ljust(w) if k in (1, 2) else cell.rjust(w)
+            cell.ljust(w) if k in (1, 2, 3) else cell.rjust(w)
             for k, (cell, w) in enumerate(zip(row, widths[1:], strict=True))
         ]
         yield "  ".join([cut.ljust(widths[0]), *cells]).rstrip()
