@@ -26,6 +26,22 @@ my_module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16,
 my_dataset = [(torch.rand(3, 16, 16), i % 5) for i in range(8)]
 my_method, model, x = "saliency", my_module, torch.rand(4, 3, 16, 16)
 """,
+    "docs/compare.md": """
+import torch
+import heatcheck as hc
+network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
+photos = [(torch.rand(3, 16, 16), i % 5) for i in range(4)]
+hc.Benchmark(models=network, data=photos, methods=["saliency", "input_x_gradient"], metrics=["sds"]).run("runs/idsds")
+""",
+    "docs/gate.md": """
+import torch
+import heatcheck as hc
+photos = [(torch.rand(3, 16, 16), i % 5) for i in range(6)]
+for name in ("full", "int8"):
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
+    bench = hc.Benchmark(models={name: network}, data=photos, methods=["saliency"], metrics=["sds"], target=0)
+    bench.run(f"runs/{name}")
+""",
     "docs/multiverse.md": """
 import torch
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))

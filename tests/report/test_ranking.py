@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from tests.report.test_hostile import CHROMIUM, PAYLOADS, dumped
+from tests.browser import WIDTHS
+from tests.report.test_hostile import PAYLOADS
 
 from heatcheck import stats
 from heatcheck.report.drawing import VectorFigure
@@ -155,11 +156,11 @@ def test_names_are_cut_in_the_middle():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_a_browser_runs_nothing_foreign_and_complains_of_nothing(tmp_path):
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_browser_runs_nothing_foreign_and_complains_of_nothing(browser, tmp_path, width):
     page = tmp_path / "rank.html"
     page.write_text(ranking_page(view_of(methods=PAYLOADS[:3], models=PAYLOADS[3:6])), encoding="utf-8")
-    dom, log = dumped(page, tmp_path / "profile")
-    assert "data-pwned" not in re.search("<html[^>]*>", dom)[0]
-    assert "CONSOLE" not in log
-    assert dom.count('class="ci"') == 3 and dom.count("<circle") > 9
+    with browser.open(page, width) as tab:
+        assert tab.faults() == []
+        assert not tab.run("document.documentElement.hasAttribute('data-pwned')")
+        assert tab.count("svg.ci") == 3 and tab.count("circle") > 9

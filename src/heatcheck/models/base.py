@@ -31,6 +31,9 @@ class Model(ABC):
     differentiable: bool = True
     preprocessing: Any = None
     """What `encode` does, as plain data; None where only tensors that are ready for the model can be read."""
+    logits_by_readout: Any = None
+    """The `logits` of this class that takes scores out of its network's output by `readout`; a subclass with another one
+    reads its output itself."""
     rounding: Rounding | None = None
     """How `encode` rounds up the sizes of inputs, where they differ; see `round_by`."""
 
@@ -161,7 +164,7 @@ class Model(ABC):
             output: the key, attribute or position of the part.
             target: a function from the output to one number per input, or `column:N`; None for class scores.
         """
-        if type(self).logits not in (TorchModel.logits, CallableModel.logits):
+        if type(self).logits is not type(self).logits_by_readout:
             raise HeatcheckError(f"{type(self).__name__} reads its output itself: output= and target= do not reach it")
         number = as_number(target)
         twin = copy.copy(self)

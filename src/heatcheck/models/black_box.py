@@ -53,6 +53,8 @@ class CallableModel(Model):
         plain = isinstance(out, list | tuple) and not any(isinstance(part, Tensor) for part in out)
         return self.read(torch.as_tensor(out) if plain or isinstance(out, np.ndarray) else out, len(x)).to(self.dtype)
 
+    logits_by_readout = logits
+
     def encode(self, sample: Sample) -> Inputs:
         if self._encoder is None:
             raise HeatcheckError(f"{self.name} has no preprocessing, so sample {sample.name!r} cannot be read")

@@ -158,6 +158,8 @@ class TorchModel(Model):
     def logits(self, x: Inputs) -> Float[Tensor, "n c"]:
         return self._scores(self._network, x)
 
+    logits_by_readout = logits
+
     def answer(self, x: Inputs) -> Float[Tensor, "n c"]:
         if self.compiled is None or hooks_on(self._network):
             return self.logits(x)
