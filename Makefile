@@ -5,6 +5,8 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 # Two single-threaded processes use two cores better than one process with two threads.
 export OMP_NUM_THREADS := 1
+# Where the environment forbids compiled files, each of the many processes of the tests would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-slow test-all faults mutants studies check bench docs clean
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from tests import shapes
 from tests.browser import CHROMIUM, Browser
 
+shapes.install()
 torch.set_num_threads(1)
 os.environ.setdefault(
     "HEATCHECK_DIGESTS", "off"
