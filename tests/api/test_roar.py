@@ -24,8 +24,9 @@ from heatcheck.data.base import Dataset
 from heatcheck.data.images import picture_sample
 from heatcheck.models.preprocess import Preprocess
 from heatcheck.models.vision import VisionModel
-from heatcheck.stats import accuracy_curves
+from heatcheck.stats import accuracy_curves, population_accuracies
 from heatcheck.stats.student import t_quantile
+from heatcheck.stats.two_way import two_way_mean
 from heatcheck.training.masks import TopMasks
 
 MUTANTS = [
@@ -312,6 +313,39 @@ def test_intervals_are_over_seeds():
         assert found[method]["high"] == pytest.approx(min(1, mean + half))
     alone = accuracy_curves(cells[::4])
     assert alone["low"].is_null().all() and alone["accuracy"].to_list() == [0.5, 0.2]
+
+
+def test_intervals_over_seeds_and_pictures():
+    rng = np.random.default_rng(0)
+    right = rng.random((3, 40)) < 0.6
+    answers = pl.DataFrame(
+        [
+            {"protocol": "roar", "method": "a", "level": 10.0, "seed": i, "sample": f"p{j}", "right": bool(right[i, j])}
+            for i in range(3)
+            for j in rng.permutation(40)
+        ]
+        + [
+            {"protocol": "masks", "method": "a", "level": 10.0, "seed": 0, "sample": f"p{j}", "right": bool(right[0, j])}
+            for j in range(40)
+        ]
+    )
+    both, one = population_accuracies(answers).iter_rows(named=True)
+    wanted = two_way_mean(right.astype(float), about="population")
+    assert both["accuracy"] == pytest.approx(right.mean()) and (both["seeds"], both["samples"]) == (3, 40)
+    assert both["low"] == pytest.approx(wanted.low) and both["high"] == pytest.approx(wanted.high)
+    assert one["low"] is None and one["high"] is None and one["accuracy"] == pytest.approx(right[0].mean())
+
+
+def test_accuracies_are_about_these_pictures_or_about_all(done):
+    _, found = done
+    here, everywhere = found.accuracies(), found.accuracies("population")
+    cells = ["protocol", "method", "level"]
+    assert here.select(*cells).rows() == everywhere.select(*cells).rows()
+    assert here["accuracy"].to_list() == pytest.approx(everywhere["accuracy"].to_list())
+    assert everywhere.filter(pl.col("protocol") == "masks")["low"].is_null().all()
+    assert found.study["population"] == everywhere.to_dicts()
+    with pytest.raises(HeatcheckError, match="about='galaxy' is neither benchmark"):
+        found.accuracies("galaxy")
 
 
 # -- bad input -----------------------------------------------------------------------------------------------------

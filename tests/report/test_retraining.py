@@ -53,7 +53,7 @@ def test_tables_and_charts():
     assert view.whole.startswith("80.0 ± ") and view.trainings == len(record()["cells"])
     roar = view.protocols[0]
     assert [row.method.name for row in roar.rows] == ["good", "random"]
-    assert roar.rows[0].cells[0].startswith("40.0 ± ") and roar.curves[0].n == 2
+    assert roar.rows[0].cells[0][0].startswith("40.0 ± ") and roar.curves[0].n == 2
     assert all(curve.line.count("L") == 2 and curve.band for curve in roar.curves)
     assert [at for at, _ in roar.y.ticks] == sorted(at for at, _ in roar.y.ticks)
 
@@ -84,3 +84,11 @@ def test_only_what_is_surely_above_chance_leaks():
 def test_one_seed_has_no_interval(seeds):
     view = retraining_view(record(seeds), METHODS)
     assert ("±" in view.whole) == bool(view.protocols[0].curves[0].band) == (seeds > 1)
+
+
+def test_intervals_over_seeds_and_pictures_stand_beside_those_over_seeds():
+    known = {"protocol": "roar", "method": "good", "level": 10.0, "accuracy": 0.4, "low": 0.123, "high": 0.678}
+    alone = {**known, "protocol": "masks", "low": None, "high": None}
+    roar, kar, masks = retraining_view({**record(), "population": [known, alone]}, METHODS).protocols
+    assert [ends for _, ends in roar.rows[0].cells] == ["12 to 68", ""]
+    assert not any(ends for p in (kar, masks) for row in p.rows for _, ends in row.cells)

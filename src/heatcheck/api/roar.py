@@ -36,6 +36,7 @@ from heatcheck.models.vision import VisionModel
 from heatcheck.profiles import load_profile
 from heatcheck.run.reader import SectionReader
 from heatcheck.run.runtime import Runtime
+from heatcheck.stats.two_way import About
 from heatcheck.training.defaults import load_model
 from heatcheck.training.masked import MaskedTask, mean_colour
 from heatcheck.training.masks import CHANNELS, TopMasks, batched, read_facts, write_masks
@@ -201,9 +202,17 @@ class RetrainingResult:
 
         return pl.read_parquet(self.folder / ANSWERS)
 
-    def accuracies(self) -> "pl.DataFrame":
-        """Mean accuracy per protocol, method and level, with its interval over seeds."""
-        return stats.accuracy_curves(self.study["cells"])
+    def accuracies(self, about: About = "benchmark") -> "pl.DataFrame":
+        """Mean accuracy per protocol, method and level, with its interval.
+
+        Args:
+            about: `benchmark`: on these very pictures, with other seeds; `population`: on other pictures, too.
+        """
+        if about == "benchmark":
+            return stats.accuracy_curves(self.study["cells"])
+        if about == "population":
+            return stats.population_accuracies(self.answers())
+        raise HeatcheckError(f"about={about!r} is neither benchmark (these very pictures) nor population (others, too)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -524,8 +533,8 @@ class RetrainingStudy:
             progress=shown,
             shown=len(self.task) * self.recipe.epochs,
         )
-        record = self.record(jobs)
         self.write_answers(jobs, sections[1])
+        record = self.record(jobs)
         write_atomically(self.out / STUDY, as_json(record))
         metrics = {protocol: catalogue.build("metric", protocol, study=str(self.out)) for protocol in self.protocols}
         bench = self.benchmark(self.materials.held_out, metrics=metrics, retraining=record)
@@ -534,6 +543,8 @@ class RetrainingStudy:
 
     def record(self, jobs: Sequence[Retraining]) -> dict[str, Any]:
         """The study as plain data, with the accuracy of every network."""
+        import polars as pl
+
         task = self.task
         labels = Counter(sample.label for sample in task.judged)
         without = {label: TopMasks.open(folder).without_map for (label, _), folder in self.masks.items()}
@@ -563,6 +574,7 @@ class RetrainingStudy:
                 }
                 for job in jobs
             ],
+            "population": stats.population_accuracies(pl.read_parquet(self.out / ANSWERS)).to_dicts(),
         }
 
     def write_answers(self, jobs: Sequence[Retraining], judged: SectionReader) -> None:

@@ -24,10 +24,10 @@ class HasStyle(Protocol):
 
 @dataclass(frozen=True)
 class AccuracyRow:
-    """A method's accuracies, as text, at each level."""
+    """A method's accuracies at each level, as text: each with its interval over seeds, and that over seeds and pictures."""
 
     method: Any
-    cells: tuple[str, ...]
+    cells: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,16 @@ def retraining_view(record: Mapping[str, Any], methods: Sequence[HasStyle]) -> R
     whole = found.filter(pl.col("protocol") == WHOLE).row(0, named=True)
     views = {m.name: m for m in methods}
     own = [m.name for m in methods]
+    reach = {(row["protocol"], row["method"], row["level"]): _ends(row) for row in record.get("population", ())}
     protocols = tuple(
         _protocol(
-            found.filter(pl.col("protocol") == id), id, whole, record, [m for m in own if m in record["methods"]], views
+            found.filter(pl.col("protocol") == id),
+            id,
+            whole,
+            record,
+            [m for m in own if m in record["methods"]],
+            views,
+            reach,
         )
         for id in (*record["protocols"], MASKS)
     )
@@ -120,6 +127,7 @@ def _protocol(
     record: Mapping[str, Any],
     names: Sequence[str],
     views: Mapping[str, HasStyle],
+    reach: Mapping[tuple[str, str, float], str],
 ) -> ProtocolView:
     ends = {"roar": [(0.0, whole)], "kar": [(100.0, whole)]}.get(id, [])
     rows = {name: list(table.filter(pl.col("method") == name).sort("level").iter_rows(named=True)) for name in names}
@@ -134,7 +142,10 @@ def _protocol(
         x=x,
         y=y,
         curves=curves,
-        rows=tuple(AccuracyRow(views[name], tuple(_text(row) for row in own)) for name, own in rows.items()),
+        rows=tuple(
+            AccuracyRow(views[name], tuple((_text(row), reach.get((id, name, row["level"]), "")) for row in own))
+            for name, own in rows.items()
+        ),
         chance=100 - y.at(record["chance"]),
     )
 
@@ -143,3 +154,8 @@ def _text(row: Mapping[str, Any]) -> str:
     """An accuracy in percent, with its interval."""
     half = "" if row["low"] is None else f" ± {50 * (row['high'] - row['low']):.1f}"
     return f"{100 * row['accuracy']:.1f}{half}"
+
+
+def _ends(row: Mapping[str, Any]) -> str:
+    """The ends of an interval in percent; empty where there is none."""
+    return "" if row["low"] is None else f"{100 * row['low']:.0f} to {100 * row['high']:.0f}"

@@ -32,7 +32,7 @@ from heatcheck.stats.power import detectable, minimum_detectable_difference, sam
 from heatcheck.stats.ranks import rank_of, rank_sets
 from heatcheck.stats.recommendation import Recommendation, costs, recommendations
 from heatcheck.stats.removal_orders import accuracy_by_share, falls_faster_under_lerf
-from heatcheck.stats.retraining import accuracy_curves
+from heatcheck.stats.retraining import accuracy_curves, population_accuracies
 from heatcheck.stats.separation import auroc, eta_squared, separation
 from heatcheck.stats.summary import (
     best_and_tied,
@@ -99,6 +99,7 @@ __all__ = [
     "not_better_than_random",
     "outside_mean_rank",
     "overall",
+    "population_accuracies",
     "rank_of",
     "rank_sets",
     "rankings",
