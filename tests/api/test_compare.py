@@ -12,8 +12,11 @@ import heatcheck as hc
 from heatcheck.api.compare import PaperComparison, _factors, _kind, _their_models, compare
 from heatcheck.api.questions import disagreements
 from heatcheck.cli import app
-from heatcheck.cli.compare import TableFormat, write_tables
+from heatcheck.cli.compare import TableFormat
 from heatcheck.core.spec import SpecError
+from heatcheck.report.compare_figures import comparison_figures
+from heatcheck.report.compare_page import marked_tables, render_comparison
+from heatcheck.report.files import write_all_tables
 from heatcheck.stats.evidence import CLAIMS, NOT_TESTABLE
 
 MUTANTS = (
@@ -159,12 +162,34 @@ def test_the_command_shows_scores_and_claims_and_writes_a_page(folder):
 
 @pytest.mark.parametrize("kind", list(TableFormat))
 def test_every_table_is_a_file(idsds, tmp_path, kind):
-    written = write_tables(idsds, tmp_path / "t", kind)
+    written = write_all_tables(marked_tables(idsds), tmp_path / "t", [kind])
     assert sorted(path.name for path in written) == sorted(f"{name}.{kind}" for name in idsds.tables)
     if kind == "parquet":
         assert pl.read_parquet(tmp_path / "t" / "beside.parquet").height == idsds.beside.height
     if kind == "tex":
         assert (tmp_path / "t" / "beside.tex").read_text().count("\\textbf{") >= 4
+
+
+def test_page_record_tables_and_figures_are_saved(idsds, tmp_path):
+    page = idsds.save(tmp_path / "all")
+    assert page == tmp_path / "all" / "compare.html" and page.read_text() == render_comparison(idsds)
+    assert len(json.loads((tmp_path / "all" / "compare.json").read_text())["claims"]) == 19
+    endings = ("csv", "parquet", "md", "tex")
+    assert {p.name for p in (tmp_path / "all" / "tables").iterdir()} == {
+        f"{t}.{e}" for t in idsds.tables for e in endings
+    }
+    figures = comparison_figures(idsds)
+    assert "beside_1" in figures
+    assert {p.name for p in (tmp_path / "all" / "figures").iterdir()} == {
+        f"{name}.{ending}" for name in figures for ending in ("svg", "png")
+    }
+
+
+def test_the_command_writes_figures(folder, tmp_path):
+    told = CliRunner().invoke(app, ["compare", str(folder), "idsds", "--figures", str(tmp_path / "f"), "--quiet"])
+    assert told.exit_code == 0, told.output
+    assert str(tmp_path / "f" / "beside_1.png") in told.output.replace("\n", "")
+    assert (tmp_path / "f" / "beside_1.svg").read_text().startswith("<svg")
 
 
 def test_json_has_all_and_names_the_files(folder, idsds, tmp_path):

@@ -325,7 +325,14 @@ def test_intervals_over_seeds_and_pictures():
             for j in rng.permutation(40)
         ]
         + [
-            {"protocol": "masks", "method": "a", "level": 10.0, "seed": 0, "sample": f"p{j}", "right": bool(right[0, j])}
+            {
+                "protocol": "masks",
+                "method": "a",
+                "level": 10.0,
+                "seed": 0,
+                "sample": f"p{j}",
+                "right": bool(right[0, j]),
+            }
             for j in range(40)
         ]
     )

@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 
 from heatcheck.api.compare import PaperComparison
-from heatcheck.report.compare import answer, by_verdict, claim_words, correlation_words, render_comparison
+from heatcheck.report.compare import answer, by_verdict, claim_words, correlation_words
+from heatcheck.report.compare_page import render_comparison
 from heatcheck.report.tables import MarkedTable
 from heatcheck.stats.published import BESIDE, CORRELATION
 

@@ -14,8 +14,8 @@ from tests.report.test_hostile import PAYLOADS
 from heatcheck import stats
 from heatcheck.report.drawing import VectorFigure
 from heatcheck.report.html import ranking_page
+from heatcheck.report.matrix import cut
 from heatcheck.report.ranking import ranking_view
-from heatcheck.report.ranking_figures import cut
 from heatcheck.report.tables import MarkedTable, tex
 from heatcheck.stats.meta_cases import CaseProtocol, CaseTable, MetaCase
 from heatcheck.stats.ranks import rank_of

@@ -113,9 +113,19 @@ class PaperComparison:
 
     def report(self, path: str | Path) -> Path:
         """Write the comparison as one HTML file."""
-        from heatcheck.report.compare import write_comparison
+        from heatcheck.report.compare_page import write_comparison
 
         return write_comparison(self, Path(path))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the page, `compare.json`, all tables (CSV, Parquet, Markdown, LaTeX) and all figures (SVG, PNG) into a folder.
+
+        Returns:
+            The page.
+        """
+        from heatcheck.report.compare_page import save_comparison
+
+        return save_comparison(self, self.record(), Path(folder))
 
 
 def compare(

@@ -27,6 +27,10 @@ Tables = Annotated[
     Path | None, typer.Option("--tables", help="A folder that gets every table as a file.", show_default=False)
 ]
 Format = Annotated[TableFormat, typer.Option("--format", "-f", help="Of the tables' files.")]
+Figures = Annotated[
+    Path | None,
+    typer.Option("--figures", help="A folder that gets every figure as SVG and PNG.", show_default=False),
+]
 
 
 def compare(
@@ -55,6 +59,7 @@ def compare(
     ] = None,
     tables: Tables = None,
     format: Format = TableFormat.CSV,
+    figures: Figures = None,
     only: Only = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -75,7 +80,7 @@ def compare(
 
     heatcheck compare runs/idsds idsds
 
-    heatcheck compare runs/idsds idsds --factor bias:resnet=1,xresnet=0 --tables tables --format tex
+    heatcheck compare runs/idsds idsds --factor bias:resnet=1,xresnet=0 --tables tables --format tex --figures figures
 
     heatcheck compare runs/m4 m4 --json
 
@@ -83,10 +88,15 @@ def compare(
     """
     factors = factors_of(factor or ())
     from heatcheck.api.compare import compare as put_beside
+    from heatcheck.report.compare_figures import comparison_figures
+    from heatcheck.report.compare_page import marked_tables
+    from heatcheck.report.files import write_all_tables, write_figures
 
     found = put_beside(opened(run, only=only), paper, factors=factors, others=[opened(other) for other in others or ()])
     page = found.report(out.expanduser() if out else run.expanduser() / f"compare-{paper}.html")
-    written = write_tables(found, tables.expanduser(), format) if tables else []
+    written = write_all_tables(marked_tables(found), tables.expanduser(), [format]) if tables else []
+    if figures:
+        written += write_figures(comparison_figures(found).values(), figures.expanduser())
     if json:
         emit({**found.record(), "page": page, "files": written})
         return
@@ -115,22 +125,6 @@ def factors_of(written: list[str] | tuple[str, ...]) -> dict[str, dict[str, floa
             raise SpecError(f"--factor: {text!r} is not of the form depth:MODEL=NUMBER,MODEL=NUMBER")
         found.setdefault(name.strip(), {}).update(values)
     return found
-
-
-def write_tables(found: "PaperComparison", folder: Path, format: TableFormat) -> list[Path]:
-    """Every table as a file of its own."""
-    from heatcheck.core.files import write_atomically
-    from heatcheck.report.compare import TITLES
-    from heatcheck.report.tables import FORMATS, MarkedTable
-
-    written = []
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, frame in found.tables.items():
-        caption = TITLES[name][0] if name in TITLES else name.replace("_", " ").capitalize()
-        marked = MarkedTable(name, f"{caption}.", frame, best=frozenset(found.bold(name)))
-        written.append(folder / f"{name}.{format}")
-        write_atomically(written[-1], FORMATS[format](marked))
-    return written
 
 
 def _show(found: "PaperComparison") -> None:

@@ -1,14 +1,11 @@
-"""A run beside a paper, as a page and as words: scores side by side, and the paper's claims with their verdicts."""
+"""A run beside a paper, in words: scores side by side, and the paper's claims with their verdicts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
 
-from heatcheck.core.files import sweep_temporaries, write_atomically
-from heatcheck.report.html import static_page
 from heatcheck.report.wording import decimals, number, rank
 from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED
 from heatcheck.stats.evidence import NOT_TESTABLE
@@ -101,6 +98,13 @@ class HasComparison(Protocol):
     def sources(self) -> tuple[Any, ...]:
         """The paper's tables."""
 
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """All tables by name."""
+
+    def bold(self, table: str) -> set[tuple[int, str]]:
+        """The cells of a table that stand out."""
+
 
 @dataclass(frozen=True)
 class BesideRow:
@@ -131,26 +135,6 @@ class BesideGroup:
     correlation: str
     ends: tuple[str, str]
     rows: tuple[BesideRow, ...]
-
-
-def write_comparison(found: HasComparison, path: Path) -> Path:
-    """Write the page to `path`, atomically."""
-    write_atomically(path, render_comparison(found).encode())
-    sweep_temporaries(path.parent)
-    return path
-
-
-def render_comparison(found: HasComparison) -> str:
-    """The page as text."""
-    claims = [{**claim, **claim_words(claim)} for claim in by_verdict(found.claims)]
-    return static_page(
-        "compare.html.j2",
-        found=found,
-        answer=answer(found.claims),
-        claims=claims,
-        groups=list(groups(found)),
-        questions=[(*TITLES[name], shown(table)) for name, table in found.questions.items() if table.height],
-    )
 
 
 def by_verdict(claims: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from markupsafe import Markup
 from heatcheck.core.files import sweep_temporaries, write_atomically
 from heatcheck.core.papers import cited
 from heatcheck.report import wording
+from heatcheck.report.drawing import VectorFigure
 from heatcheck.report.heat_map import SHADES, heat_map
 from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
@@ -64,11 +65,17 @@ def static_page(template: str, **values: Any) -> str:
 
 
 def ranking_page(view: Any) -> str:
-    """The page of a ranking over cases; its drawings escape their words themselves."""
+    """The page of a ranking over cases."""
     css, js = _own_file("style.css"), _own_file("script.js")
-    figures = {name: Markup(drawn.svg()) for name, drawn in view.figures.items()}  # noqa: S704
     page = _environment().get_template("ranking.html.j2")
-    return page.render(view=view, figures=figures, data={"cases": []}, css=css, js=js, csp=_policy(css, js))
+    return page.render(
+        view=view, figures=drawings(view.figures), data={"cases": []}, css=css, js=js, csp=_policy(css, js)
+    )
+
+
+def drawings(figures: Mapping[str, VectorFigure]) -> dict[str, Markup]:
+    """Figures as parts of a page; they escape their words themselves."""
+    return {name: Markup(drawn.svg()) for name, drawn in figures.items()}  # noqa: S704
 
 
 def _own_file(name: str) -> Markup:

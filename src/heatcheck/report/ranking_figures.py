@@ -1,14 +1,14 @@
 """Figures of a ranking over cases: κ with its intervals, who beats whom, cases and methods, agreement, ranks by factor."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from heatcheck import stats
 from heatcheck.report.charts import Axis, linear
-from heatcheck.report.drawing import INK, LETTER, LINE, PAPER, SOFT, VectorFigure
-from heatcheck.report.heat_map import SHADES
+from heatcheck.report.drawing import INK, LETTER, LINE, SOFT, VectorFigure
+from heatcheck.report.matrix import ROW, SIZE, cut, matrix_figure, room
 from heatcheck.report.wording import number
 from heatcheck.report.wording import rank as as_rank
 from heatcheck.stats.table import Array
@@ -17,22 +17,6 @@ ACCENT, PALE = "#0b6b6b", "#9cc9c5"
 COLOURS = ("#0b7a75", "#c8501b", "#5a4fb0", "#b3346c", "#2c6fb5", "#8a6a00", "#4d7a1f", "#7d4a2b")
 FALLING = ("#f6f4ef", "#fbe3d6", "#f6c6ad", "#eda27c", "#e07a4c")
 """From no agreement to reversed rankings."""
-_ROW, _CELL, _SIZE = 26, 58, 11.5
-_LONGEST = 44  # letters of a name
-
-
-def cut(name: str, letters: int = _LONGEST) -> str:
-    """A name of at most so many letters, cut in the middle.
-
-    >>> cut("trained:runs/resnet20@01 · cifar10 · morf", 24)
-    'trained:ru…ifar10 · morf'
-    """
-    head = (letters - 1) * 2 // 5 + 1
-    return name if len(name) <= letters else f"{name[:head]}…{name[len(name) - letters + head + 1 :]}"
-
-
-def _room(names: Sequence[str], size: float = _SIZE) -> float:
-    return max((len(cut(name)) for name in names), default=0) * size * LETTER + 14
 
 
 def kappa_axis(board: stats.MetaBoard) -> Axis:
@@ -44,8 +28,8 @@ def kappa_axis(board: stats.MetaBoard) -> Axis:
 def kappa_figure(board: stats.MetaBoard) -> VectorFigure:
     """κ of every method with both intervals."""
     axis = kappa_axis(board)
-    left, width, count = _room(board.methods), 620.0, len(board.methods)
-    top, bottom = 34.0, 34.0 + count * _ROW
+    left, width, count = room(board.methods), 620.0, len(board.methods)
+    top, bottom = 34.0, 34.0 + count * ROW
     drawn = VectorFigure("kappa", f"κ of {count} methods with intervals", left + width + 90, bottom + 46)
 
     def x(value: float) -> float:
@@ -60,7 +44,7 @@ def kappa_figure(board: stats.MetaBoard) -> VectorFigure:
     legend = "wide: other models and data; thick: other samples" if board.kappa[0].low is not None else "other samples"
     drawn.text(left + width, 16, legend, SOFT, "soft", anchor="end")
     for i, method in enumerate(board.methods):
-        y = top + (i + 0.5) * _ROW
+        y = top + (i + 0.5) * ROW
         wide, inner = board.kappa[i], board.kappa_samples[i]
         drawn.text(left - 10, y + 4, cut(method), INK, "name", anchor="end", bold=i == 0)
         if wide.low is not None and wide.high is not None:
@@ -87,40 +71,6 @@ def ends_of(c: stats.Coefficient, places: int = 2) -> str:
     return "–" if c.low is None else f"{number(c.low, places)} to {number(c.high, places)}"
 
 
-def _matrix(
-    name: str,
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    cells: Mapping[tuple[int, int], tuple[str, int, str]],
-    *,
-    bold: frozenset[tuple[int, int]] = frozenset(),
-    shades: Mapping[int, str] | None = None,
-) -> VectorFigure:
-    """Cells of text, shade and explanation; names of rows at the left, of columns above, slanted."""
-    left, head = _room(rows), 20 + max((len(cut(c)) for c in columns), default=0) * _SIZE * LETTER * 0.76
-    slant = max((len(cut(c)) for c in columns), default=0) * _SIZE * LETTER * 0.68
-    drawn = VectorFigure(name, title, left + len(columns) * _CELL + slant, head + len(rows) * _ROW + 8)
-    for k, column in enumerate(columns):
-        drawn.text(left + (k + 0.5) * _CELL - 2, head - 8, cut(column), SOFT, "soft", turn=-48)
-    for i, row in enumerate(rows):
-        y = head + i * _ROW
-        drawn.text(left - 10, y + 17, cut(row), INK, "name", anchor="end")
-        for k in range(len(columns)):
-            text, shade, about = cells.get((i, k), ("", -2, ""))
-            if shade == -2 and not text:
-                continue
-            x = left + k * _CELL
-            fill = (shades or {}).get(shade) or (SHADES[shade] if shade >= 0 else PAPER)
-            drawn.rect(
-                x + 1, y + 1, _CELL - 2, _ROW - 2, fill, f"q{shade}", stroke=LINE if shade == -1 else "", about=about
-            )
-            ink = PAPER if shade > 5 else SOFT if shade == -1 else INK
-            css = "soft" if shade == -1 else f"v{shade}"
-            drawn.text(x + _CELL / 2, y + 17, text, ink, css, anchor="middle", bold=(i, k) in bold)
-    return drawn
-
-
 def wins_figure(board: stats.MetaBoard) -> VectorFigure:
     """In how many cases each method beats each other one."""
     cells: dict[tuple[int, int], tuple[str, int, str]] = {}
@@ -135,7 +85,7 @@ def wins_figure(board: stats.MetaBoard) -> VectorFigure:
             won = float(board.wins[i, k])
             text = as_rank(won) if n == board.of else f"{as_rank(won)}/{n}"
             cells[i, k] = text, round(8 * won / n), f"{a} beats {b} in {as_rank(won)} of {n} cases, ties half"
-    return _matrix("wins", "In how many cases the row beats the column", board.methods, board.methods, cells)
+    return matrix_figure("wins", "In how many cases the row beats the column", board.methods, board.methods, cells)
 
 
 def cases_figure(table: stats.CaseTable, methods: Sequence[str]) -> VectorFigure:
@@ -162,7 +112,9 @@ def cases_figure(table: stats.CaseTable, methods: Sequence[str]) -> VectorFigure
             if rank == np.nanmin(table.ranks[i]):
                 bold.add((i, k))
     title = f"Ranks of {len(methods)} methods in {len(table.cases)} cases"
-    return _matrix("cases", title, [case.name for case in table.cases], list(methods), cells, bold=frozenset(bold))
+    return matrix_figure(
+        "cases", title, [case.name for case in table.cases], list(methods), cells, bold=frozenset(bold)
+    )
 
 
 def agreement_figure(table: stats.CaseTable, taus: Array) -> VectorFigure:
@@ -181,24 +133,24 @@ def agreement_figure(table: stats.CaseTable, taus: Array) -> VectorFigure:
             shade = round(8 * tau) if tau >= 0 else -10 - round(4 * -tau)
             cells[i, k] = number(tau, 2), shade, f"{a.name} and {b.name}: τ {number(tau, 2)}"
     numbers = [str(i + 1) for i in range(len(names))]
-    return _matrix("agreement", f"Kendall's τ between {len(names)} cases", names, numbers, cells, shades=shades)
+    return matrix_figure("agreement", f"Kendall's τ between {len(names)} cases", names, numbers, cells, shades=shades)
 
 
 def factor_figure(found: stats.FactorRankings) -> VectorFigure:
     """The rank of every method at every level of a factor, one line per method."""
     levels, count = [cut(level.level, 30) for level in found.levels], len(found.methods)
-    left, names = 40.0, _room(found.methods)
+    left, names = 40.0, room(found.methods)
     step = max(90.0, min(220.0, 760 / max(len(levels) - 1, 1)))
     width, top = step * max(len(levels) - 1, 1), 14.0
-    slanted = max(map(len, levels)) * _SIZE * LETTER > step - 10
-    foot = 24 + (max(map(len, levels)) * _SIZE * LETTER * 0.5 if slanted else 12)
-    bottom = top + count * _ROW
+    slanted = max(map(len, levels)) * SIZE * LETTER > step - 10
+    foot = 24 + (max(map(len, levels)) * SIZE * LETTER * 0.5 if slanted else 12)
+    bottom = top + count * ROW
     drawn = VectorFigure(
         f"ranks_by_{found.factor}", f"Ranks by {found.factor}", left + width + names + 10, bottom + foot + 10
     )
 
     def y(rank: float) -> float:
-        return top + (rank - 0.5) * _ROW
+        return top + (rank - 0.5) * ROW
 
     def x(level: int) -> float:
         return left + step * level
