@@ -217,3 +217,5 @@ _ASKED: Mapping[str, Callable[[pl.DataFrame], Iterator[VectorFigure]]] = {
     "separation": separation_figure,
 }
 """Which questions have figures."""
+UNTITLED = ("disagreement", "metric_correlation", "separation")
+"""Those whose figures do not have their titles inside."""

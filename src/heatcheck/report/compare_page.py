@@ -6,7 +6,7 @@ from typing import Any
 
 from heatcheck.core.files import as_json, make_folder, sweep_temporaries, write_atomically
 from heatcheck.report.compare import TITLES, HasComparison, answer, by_verdict, claim_words, groups, shown
-from heatcheck.report.compare_figures import comparison_figures
+from heatcheck.report.compare_figures import UNTITLED, comparison_figures
 from heatcheck.report.files import FIGURES, TABLES, write_all_tables, write_figures
 from heatcheck.report.html import drawings, static_page
 from heatcheck.report.tables import MarkedTable
@@ -28,7 +28,12 @@ def render_comparison(found: HasComparison) -> str:
     figures = comparison_figures(found)
     drawn = drawings(figures)
     questions = [
-        (*TITLES[name], shown(table), [(figures[f].title, drawn[f]) for f in drawn if f.startswith(name)])
+        (
+            *TITLES[name],
+            shown(table),
+            [(figures[f].title, drawn[f]) for f in drawn if f.startswith(name)],
+            name in UNTITLED,
+        )
         for name, table in found.questions.items()
         if table.height
     ]
