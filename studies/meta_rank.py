@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,25 +19,16 @@ from heatcheck.core.types import Batch, Streams
 from heatcheck.report.terminal import AlongTable
 from heatcheck.report.wording import number
 from heatcheck.stats import accuracy_by_share
-from heatcheck.stats.case_claims import (
-    best_and_worst,
-    comes_last,
-    decay_faster_under_lerf,
-    leads,
-    orders_differ,
-    steadier_along_training,
-    time_rises_steeply,
-)
 from heatcheck.stats.claims import Verdict
+from heatcheck.stats.metarank_claims import time_rises_steeply
 
 WEIGHTS = SHARED / "weights"
 DEPTHS = (20, 32, 44, 56)
+ROAD_CASES = (("EfficientNet-Lite0", "imagenet-val-300"), ("CIFAR ResNet-20", "cifar10"))
 ROAD = ["road(order=morf, output=accuracy)", "road(order=lerf, output=accuracy)"]
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 REPEATS = 3
 """Of which the fastest counts: what else the machine does only adds."""
-FASTER = ("IG", "Input⊙Gradient", "DeepLift")
-LEADERS = ("Input⊙Gradient", "IG")
 
 
 def clip() -> hc.Model:
@@ -86,13 +76,21 @@ def run(model: str, data: str, samples: int, metrics: list[str] | None = None, k
         return bench.run(folder, samples=samples, workers=2 if isinstance(made, str) else None)
 
 
-def rank_cases(samples: int, only: str) -> hc.Ranked:
+def rank_cases(results: list[hc.Result]) -> None:
     """All cases, ranked together."""
-    found = hc.rank([run(model, data, samples) for model, data in cases(only)], by="protocol")
+    found = hc.rank(results, by="protocol")
     page = found.save(RUNS / "meta-rank" / "rank")
     show(found)
     print("page:", page)
-    return found
+
+
+def claims(kind: str, results: list[hc.Result]) -> Iterator[tuple[str, ...]]:
+    """Meta-Rank's claims on the cases of some runs, a row each."""
+    found = hc.compare(results[0], "metarank", others=results[1:])
+    print("page:", found.save(RUNS / "meta-rank" / f"claims-{kind}"))
+    for row in found.claims:
+        told = (number(row["value"], 2), told_ends(row["low"], row["high"]))
+        yield f"{kind}: {row['says']}", row["verdict"], *told, row["note"]
 
 
 def seconds_of(call: Callable[[], object]) -> float:
@@ -124,11 +122,9 @@ def imputation_times(model: str, data: str, samples: int) -> np.ndarray:
     return np.array(times)
 
 
-def road_limits(samples: int, where: list[tuple[str, str]]) -> Iterator[Verdict]:
-    """Fig. S7: accuracy and time by share removed, and what falls faster under LeRF."""
-    results = [run(model, data, samples, metrics=ROAD, kind="road") for model, data in where]
-    found = hc.rank(results, by="protocol")
-    for (model, data), result in zip(where, results, strict=True):
+def road_limits(results: dict[tuple[str, str], hc.Result], samples: int) -> Iterator[Verdict]:
+    """Fig. S7: accuracy and time by share removed."""
+    for (model, data), result in results.items():
         answers = result.samples()
         clean = dict(zip(answers["sample"], (answers["predicted"] == answers["label"]).cast(pl.Float64), strict=True))
         for metric in result.facts["metrics"]:
@@ -141,9 +137,6 @@ def road_limits(samples: int, where: list[tuple[str, str]]) -> Iterator[Verdict]
         times = imputation_times(model, data, min(samples, 20))
         table(("milliseconds", *(f"{s:.0%}" for s in SHARES)), [("linear", *(f"{1e3 * t:.1f}" for t in times.mean(0)))])
         yield time_rises_steeply(times, 1, 6, f"ROAD's time rises steeply with the share removed ({model} on {data})")
-    claims = [orders_differ(found.agreement), best_and_worst(found.table, "LRP")]
-    claims += [decay_faster_under_lerf(found.removal_orders, m) for m in FASTER if m in found.table.methods]
-    yield from (replace(verdict, claim=f"ROAD: {verdict.claim}") for verdict in claims)
 
 
 def told_ends(low: float, high: float) -> str:
@@ -156,28 +149,22 @@ def main(samples: int = 40, only: str = "") -> None:
     needed(*(SHARED / "data" / name for name in ("imagenet-val-300", "imagenet-val-2000")))
     if any(model.startswith(only) for model in MODELS if model.startswith("CIFAR")):
         needed(CIFAR10)
-    found = rank_cases(samples, only)
-    verdicts = [orders_differ(found.agreement)]
-    if set(LEADERS) <= set(found.table.methods):
-        verdicts += [leads(found.table, LEADERS), comes_last(found.table, "Deconvolution")]
+    results = [run(model, data, samples) for model, data in cases(only)]
+    rank_cases(results)
+    rows = list(claims("masking", results))
     along = RUNS / "r20-checkpoints"
     if along.is_dir():
-        trained = hc.Result.open(along).along_training()
-        Console().print(AlongTable(trained))
-        verdicts.append(steadier_along_training(trained, found.agreement))
-    where = [
-        case
-        for case in (("EfficientNet-Lite0", "imagenet-val-300"), ("CIFAR ResNet-20", "cifar10"))
-        if case in cases(only)
-    ]
-    verdicts += road_limits(samples, where)
-    table(
-        ("claim of Meta-Rank", "verdict", "effect", "interval", "note"),
-        [
-            (v.claim, v.verdict, number(v.effect.value, 2), told_ends(v.effect.low, v.effect.high), v.note)
-            for v in verdicts
-        ],
-    )
+        trained = hc.Result.open(along)
+        Console().print(AlongTable(trained.along_training()))
+        rows += claims("checkpoints", [trained])
+    where = [case for case in ROAD_CASES if case in cases(only)]
+    road = {case: run(*case, samples, metrics=ROAD, kind="road") for case in where}
+    timed_claims = list(road_limits(road, samples))
+    if road:
+        rows += claims("ROAD", list(road.values()))
+    for v in timed_claims:
+        rows.append((v.claim, v.verdict, number(v.effect.value, 2), told_ends(v.effect.low, v.effect.high), v.note))
+    table(("claim of Meta-Rank", "verdict", "effect", "interval", "note"), rows)
 
 
 if __name__ == "__main__":

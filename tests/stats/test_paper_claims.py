@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from heatcheck.core.papers import PAPERS
-from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims
-from heatcheck.stats.checkpoints import AlongTraining, Coefficient
+from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, perturbation_claims
 from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED, Verdict
 from heatcheck.stats.estimates import Estimate
 from heatcheck.stats.evidence import CLAIMS, NOT_TESTABLE, Claim, Evidence, NotTestable, leads, over_models
@@ -23,18 +22,6 @@ MUTANTS = (
         "NOT_HELD if False in told",
         "HELD if False in told",
         "test_over_models_one_contradiction_is_enough",
-    ),
-    (
-        "stats/metarank_claims.py",
-        "ranks[rest].min() - ranks[own].max()",
-        "ranks[own].max() - ranks[rest].min()",
-        "test_gradients_lead_and_deconvolution_is_last",
-    ),
-    (
-        "stats/metarank_claims.py",
-        '-cases[model, data, "lerf"][at] -',
-        'cases[model, data, "lerf"][at] -',
-        "test_falling_faster_under_lerf",
     ),
     (
         "stats/perturbation_claims.py",
@@ -104,7 +91,7 @@ ONE = {("net", "sds", "IG"): 0.3, ("net", "sds", "random"): 0.0}
 
 def test_every_claim_is_named_once_cited_and_says_what_is_missing():
     every = [claim for claims in CLAIMS.values() for claim in claims]
-    assert len({(c.paper, c.id) for c in every}) == len(every) == 39
+    assert len({(c.paper, c.id) for c in every}) == len(every) == 40
     nothing = evidence(ONE)
     for claim in every:
         row = claim.judged(nothing)
@@ -272,65 +259,6 @@ def test_networks_before_and_after_alignment_are_found_by_their_parent():
     assert verdict(idsds_model_claims, "seeds_alike", found)["verdict"] == HELD
     row = verdict(idsds_model_claims, "sds_ranks_alike", found)
     assert (row["verdict"], row["value"]) == (HELD, pytest.approx(0.3))
-
-
-# -- Meta-Rank -----------------------------------------------------------------------------------------------
-
-PROTOCOLS = [metric("morf"), metric("lerf", better="lower")]
-
-
-def ranked(order, *, models=("r18", "vgg"), lerf=None, **other):
-    """Methods in an order, best first, under MoRF and LeRF on every model."""
-    means = {}
-    for k, model in enumerate(models):
-        for i, m in enumerate(order[k] if isinstance(order, tuple) else order):
-            means[model, "morf", m] = 0.8 - 0.1 * i
-        for i, m in enumerate(lerf or (order[k] if isinstance(order, tuple) else order)):
-            means[model, "lerf", m] = 0.2 + 0.1 * i
-    return evidence(means, metrics=PROTOCOLS, noise=0.05, **other)
-
-
-def test_gradients_lead_and_deconvolution_is_last():
-    order = ["IG", "Input⊙Gradient", "LRP", "Saliency", "Deconvolution"]
-    assert verdict(metarank_claims, "gradients_lead", ranked(order))["verdict"] == HELD
-    assert verdict(metarank_claims, "deconvolution_is_last", ranked(order))["verdict"] == HELD
-    assert verdict(metarank_claims, "gradients_lead", ranked(order[::-1]))["verdict"] == NOT_HELD
-    assert verdict(metarank_claims, "deconvolution_is_last", ranked(order[::-1]))["verdict"] == NOT_HELD
-
-
-def test_cases_and_protocols_agree_or_not():
-    order = list("abcdef")
-    assert verdict(metarank_claims, "cases_disagree", ranked(order))["verdict"] == NOT_HELD
-    assert verdict(metarank_claims, "cases_disagree", ranked((order, order[::-1])))["verdict"] == HELD
-    assert verdict(metarank_claims, "protocols_disagree", ranked(order))["verdict"] == NOT_HELD
-    assert verdict(metarank_claims, "protocols_disagree", ranked(order, lerf=order[::-1]))["verdict"] == HELD
-
-
-def test_lrp_is_first_and_last():
-    order = ["LRP", "IG", "Saliency"]
-    assert verdict(metarank_claims, "lrp_first_and_last", ranked(order, lerf=order[::-1]))["verdict"] == HELD
-    assert verdict(metarank_claims, "lrp_first_and_last", ranked(order))["verdict"] == NOT_HELD
-
-
-def test_falling_faster_under_lerf():
-    means = {("net", "morf", "IG"): 0.2, ("net", "lerf", "IG"): 0.6}
-    assert verdict(metarank_claims, "falls_faster_under_lerf", evidence(means, metrics=PROTOCOLS))["verdict"] == HELD
-    turned = {("net", "morf", "IG"): 0.6, ("net", "lerf", "IG"): 0.2}
-    assert (
-        verdict(metarank_claims, "falls_faster_under_lerf", evidence(turned, metrics=PROTOCOLS))["verdict"] == NOT_HELD
-    )
-
-
-def test_checkpoints_agree_by_their_lowest_w():
-    def along(w, low, high):
-        return AlongTraining(
-            "t", "d", "sds", (), (), np.empty(0), np.empty(0), (), (), (), (), Coefficient(w, low, high), 50
-        )
-
-    held = evidence(ONE, along=[along(0.95, 0.9, 0.97), along(0.9, 0.8, 0.95)])
-    assert verdict(metarank_claims, "checkpoints_agree", held)["verdict"] == HELD
-    low = evidence(ONE, along=[along(0.95, 0.9, 0.97), along(0.3, 0.2, 0.4)])
-    assert verdict(metarank_claims, "checkpoints_agree", low)["verdict"] == NOT_HELD
 
 
 # -- the meaningful perturbation metric ----------------------------------------------------------------------

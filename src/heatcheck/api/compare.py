@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heatcheck.api.joined_runs import join_runs
 from heatcheck.api.questions import disagreements, questions
 from heatcheck.api.result import Result
 from heatcheck.core.papers import PAPERS
@@ -18,6 +19,7 @@ from heatcheck.profiles import Profile, load_profile
 from heatcheck.profiles.published import PublishedTable, paper_key, published_scores, published_tables
 from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims
 from heatcheck.stats.evidence import CLAIMS, Evidence
+from heatcheck.stats.meta_cases import CaseTable
 from heatcheck.stats.published import beside, correlations
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ THEIR_MODELS = {
     }
 }
 """How names of models contain those of a paper, letters and figures only."""
+_REMOVAL = ("morf", "lerf", "road")
+"""Metrics whose rankings Meta-Rank's claims are about."""
 _MATTERING = ("post", "of", "baseline", "fill")
 """Parameters that make another method of the same id, where a paper has both."""
 
@@ -146,7 +150,8 @@ def compare(
         paper: which.
         factors: what models differ in, by factor (depth, width, normalisation, bias): a number per model. Depths are
             read from names such as resnet50 where none are given.
-        others: further runs whose separation of methods is shown beside this one's, for `perturbation`.
+        others: further runs: for `perturbation`, their separation of methods is shown beside this one's; for `metarank`,
+            claims are tested on the cases of all of them.
         seed: of resamples.
         resamples: how many.
 
@@ -157,13 +162,15 @@ def compare(
     result = _opened(run)
     profile = load_profile(paper) if paper != "perturbation" else None
     named, differing = _named(result, profile)
+    joined = [_opened(other) for other in others]
     evidence = Evidence(
         scores=result.scores(),
         run=result.facts,
         named=named,
         right=_right(result),
         factors=_factors(result, factors or {}),
-        along=result.along_training(),
+        along=[along for one in (result, *joined) for along in one.along_training()],
+        cases=_cases([result, *joined]) if paper == "metarank" else None,
         disagreement=disagreements(result) if paper == "perturbation" else {},
         seed=seed,
         resamples=resamples,
@@ -184,10 +191,26 @@ def compare(
         beside=table,
         correlations=correlations(table, result.scores(), seed=seed, resamples=resamples),
         claims=tuple(claim.judged(evidence) for claim in CLAIMS[key]),
-        questions=questions(paper, result, evidence, [_opened(run) for run in others]),
+        questions=questions(paper, result, evidence, joined),
         notes=tuple(_notes(result, paper, table.height)),
         facts=result.facts,
     )
+
+
+def _cases(results: Sequence[Result]) -> CaseTable | None:
+    """The rankings of all runs by MoRF and LeRF; None where no case ranks two methods."""
+    found = {m["id"] for result in results for m in result.facts["metrics"]}
+    metrics = [id for id in _REMOVAL if id in found]
+    if not metrics:
+        return None
+    try:
+        return join_runs(results, metrics=metrics).case_table()
+    except ValueError:
+        return None
+    except HeatcheckError:
+        if len(results) > 1:
+            raise
+        return None
 
 
 def _opened(run: Result | str | Path) -> Result:

@@ -48,6 +48,15 @@ class JoinedRuns:
         """What statistics need to know about methods and metrics."""
         return stats.Facts.of(self.facts)
 
+    def case_table(self) -> stats.CaseTable:
+        """The rankings of all cases; checkpoints of one training are known as such.
+
+        Raises:
+            ValueError: no case ranks two methods.
+        """
+        kept = {c.model: training.name for training in stats.trajectories(self.facts) for c in training.checkpoints}
+        return stats.case_table(self.scores, self.stats_facts, self.protocols, trainings=kept)
+
 
 def join_runs(
     runs: Iterable[str | Path | Result], *, metrics: Sequence[str] | None = None, only: bool = False

@@ -51,9 +51,8 @@ def rank(
     if by is not None and by not in FACTORS:
         raise HeatcheckError(f"by={by!r}: expected one of {', '.join(FACTORS)}")
     joined = join_runs(runs, metrics=metrics, only=only)
-    kept = {c.model: training.name for training in stats.trajectories(joined.facts) for c in training.checkpoints}
     try:
-        table = stats.case_table(joined.scores, joined.stats_facts, joined.protocols, trainings=kept)
+        table = joined.case_table()
         board = stats.meta_rank(table, seed=seed, resamples=resamples)
     except ValueError as problem:
         raise HeatcheckError(str(problem)) from problem

@@ -54,7 +54,9 @@ def compare(
     others: Annotated[
         list[Path] | None,
         typer.Option(
-            "--with", help="A further run, to see side by side which perturbation separates; may be repeated."
+            "--with",
+            help="A further run: beside this one for perturbation, and with its cases for metarank; may be repeated.",
+            show_default=False,
         ),
     ] = None,
     tables: Tables = None,
@@ -85,6 +87,8 @@ def compare(
     heatcheck compare runs/m4 m4 --json
 
     heatcheck compare runs/black perturbation --with runs/blur --with runs/inpaint
+
+    heatcheck compare runs/resnet50 metarank --with runs/vit --with runs/squeezenet
     """
     factors = factors_of(factor or ())
     from heatcheck.api.compare import compare as put_beside

@@ -118,7 +118,7 @@ def meta_agreement(table: CaseTable, *, seed: int = 0, resamples: int = 1000, le
     drawn = table.resampled_ranks(resamples, seed) if min(c.n for c in table.cases) > 1 else None
     weights = case_weights(table, resamples, seed)
     taus = tau_matrix(ranks)
-    matrices = (taus, *(_between(ranks, measure) for measure in (spearman, _same_best, _same_worst)))
+    matrices = (taus, *(between_cases(ranks, measure) for measure in (spearman, _same_best, _same_worst)))
     tau, rho, top, bottom = (mean_of_pairs(matrix, weights, level) for matrix in matrices)
     common = list(table.common)
     w = kendall_w(ranks[:, common]) if many > 1 else np.nan
@@ -176,7 +176,7 @@ def tau_matrix(ranks: Array) -> Array:
     return np.asarray(found)
 
 
-def _between(ranks: Array, measure: _Pairwise) -> Array:
+def between_cases(ranks: Array, measure: _Pairwise) -> Array:
     """[cases, cases]: a measure of every pair of cases, over the methods that both rank; NaN for fewer than two."""
     found = np.full((len(ranks), len(ranks)), np.nan)
     for i, k in combinations(range(len(ranks)), 2):

@@ -19,6 +19,7 @@ from heatcheck.stats.estimates import LEVEL, RESAMPLES, Estimate, mean_estimate
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import mean_intervals
 from heatcheck.stats.leaderboard import leaderboard
+from heatcheck.stats.meta_cases import CaseTable
 from heatcheck.stats.table import Array
 
 NOT_TESTABLE = "not testable here"
@@ -40,6 +41,7 @@ class Evidence:
         right: per model, whether each sample is classified right; only models whose labels are known.
         factors: what models differ in: a value per model, by factor, such as `depth`.
         along: rankings along trainings.
+        cases: rankings by MoRF and LeRF, of this run and others.
         disagreement: per model, the mean of 1 − Spearman between methods' maps, per sample.
         seed: of resamples.
         resamples: how many.
@@ -51,6 +53,7 @@ class Evidence:
     right: Mapping[str, Array] = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     along: Sequence[AlongTraining] = ()
+    cases: CaseTable | None = None
     disagreement: Mapping[str, Array] = field(default_factory=dict)
     seed: int = 0
     resamples: int = RESAMPLES

@@ -1,226 +1,265 @@
-"""What Meta-Rank's supplement claims about rankings of methods over cases, a case being a model, data and a protocol.
+"""What Meta-Rank's paper and supplement claim about rankings over cases, a case being a model, data and a protocol.
+
+Every claim is a number that should be above zero. Its interval is over models and data sets where there are at least three
+of them, and over samples where there are fewer; the note says which.
 
 Paper: duan2024.
 """
 
-from collections.abc import Callable
-from itertools import combinations
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
-from heatcheck.stats.agreement import spearman
-from heatcheck.stats.claims import HELD, Row, Verdict, judge
-from heatcheck.stats.cube import Cube, means_of
-from heatcheck.stats.estimates import LEVEL, Estimate
+from heatcheck.stats.agreement import kendall_tau, spearman
+from heatcheck.stats.checkpoints import Coefficient
+from heatcheck.stats.claims import HELD, NOT_HELD, Row, Verdict, judge
+from heatcheck.stats.consistency import MetaAgreement, between_cases, meta_agreement, ordered_pairs
+from heatcheck.stats.estimates import LEVEL, Estimate, mean_estimate
 from heatcheck.stats.evidence import Evidence, NotTestable, claim
-from heatcheck.stats.intervals import bootstrap_indices
-from heatcheck.stats.ranks import rank_of
+from heatcheck.stats.meta_cases import CaseTable
+from heatcheck.stats.meta_rank import kappa_difference
+from heatcheck.stats.removal_orders import falls_faster_under_lerf as orders_of_removal
 from heatcheck.stats.table import Array
+from heatcheck.stats.win_matrix import kappa, win_matrix
 
 PAPER = "duan2024"
 LOW, HIGH = 0.5, 0.7
 """Rank correlations below the first are called low here, W above the second high: the paper prints neither."""
 FALLING = ("IG", "Input⊙Gradient", "DeepLift")
+STEEPLY = 2.0
+"""How many times longer a steep rise takes at least."""
+_SMALL = 0.05  # of 1 − τ, which is above zero by chance alone
 _RESAMPLES = 400
 
 
 @claim(PAPER, "main paper", "Rankings of different cases agree little.")
 def cases_disagree(evidence: Evidence) -> Verdict:
-    """Spearman's correlation of the rankings of two cases, averaged over pairs of cases with other models or data."""
-    cases, methods = _cases(evidence)
-    pairs = [(a, b) for a, b in combinations(cases, 2) if a[:2] != b[:2]]
-    if len(pairs) < 1 or len(methods) < 3:
+    """How far Spearman's correlation of two cases, averaged over all pairs of cases, is below a half."""
+    table = _table(evidence)
+    if len(table.pairs) < 2 or len(table.methods) < 3:
         raise NotTestable("it needs at least three methods under MoRF or LeRF on two models or data sets")
-
-    def mean_rho(seed: int | None) -> float:
-        means = {case: means_of(_drawn(cube, seed)) for case, cube in cases.items()}
-        return float(np.nanmean([spearman(means[a], means[b]) for a, b in pairs]))
-
-    effect = _resampled(evidence, mean_rho, lambda rho: LOW - rho, cases)
-    note = f"mean correlation {LOW - effect.value:.2f} over {len(cases)} cases and {len(methods)} methods"
+    effect, over = _below(LOW, table, _agreement(evidence, table).rho, _mean_rho, evidence)
+    note = f"mean correlation {LOW - effect.value:.2f} over {len(table.cases)} cases; interval over {over}"
     return Verdict(f"how far the mean correlation is below {LOW:g}", effect, judge(effect, 0.0), (), note)
 
 
 @claim(PAPER, "Tables S5, S6", "Along one training, rankings of checkpoints agree much.")
 def checkpoints_agree(evidence: Evidence) -> Verdict:
     """Kendall's W over the checkpoints of a training."""
-    found = [along for along in evidence.along if along.w.value is not None]
-    if not found:
-        raise NotTestable("it needs at least three checkpoints of one training in one run")
-    parts: list[Row] = [
-        {"training": a.training, "metric": a.metric, "value": a.w.value, "low": a.w.low, "high": a.w.high, "n": a.n}
-        for a in found
-    ]
-    least = min(parts, key=lambda part: part["value"])
-    low, high = (np.nan if least[end] is None else least[end] - HIGH for end in ("low", "high"))
-    effect = Estimate(least["value"] - HIGH, low, high, least["n"])
+    least, parts = _lowest_w(evidence)
+    effect = Estimate(_end(least.value) - HIGH, _end(least.low) - HIGH, _end(least.high) - HIGH, parts[0]["n"])
     return Verdict(
-        f"lowest W above {HIGH:g}", effect, judge(effect, 0.0), tuple(parts), f"W is {least['value']:.2f} at least"
+        f"lowest W above {HIGH:g}", effect, judge(effect, 0.0), tuple(parts), f"W is {least.value:.2f} at least"
     )
+
+
+@claim(PAPER, "Tables S5, S6", "Rankings are steadier along one training than across cases.")
+def steadier_along_training(evidence: Evidence) -> Verdict:
+    """The lowest W along trainings minus W over cases; from the worst ends of both to the best, so rather too long."""
+    least, parts = _lowest_w(evidence)
+    w = _agreement(evidence, _table(evidence)).w
+    if w.value is None:
+        raise NotTestable("W over cases is not defined: no two cases rank the same two methods")
+    ends = (_end(least.value) - w.value, _end(least.low) - _end(w.high), _end(least.high) - _end(w.low))
+    effect = Estimate(*ends, parts[0]["n"])
+    return Verdict("W along training minus W over cases", effect, judge(effect, 0.0), tuple(parts))
 
 
 @claim(PAPER, "Figure S7", "MoRF and LeRF do not rank methods the same.")
 def protocols_disagree(evidence: Evidence) -> Verdict:
-    """One minus Spearman's correlation of both rankings, averaged over models."""
-    cases, methods = _cases(evidence)
-    both = [case[:2] for case in cases if case[2] == "morf" and (*case[:2], "lerf") in cases]
-    if not both or len(methods) < 3:
-        raise NotTestable("it needs at least three methods under MoRF and LeRF on one model")
-
-    def apart(seed: int | None) -> float:
-        rho = [
-            spearman(*(means_of(_drawn(cases[(*place, protocol)], seed)) for protocol in ("morf", "lerf")))
-            for place in both
-        ]
-        return float(1 - np.nanmean(rho))
-
-    effect = _resampled(evidence, apart, lambda value: value, cases)
-    small = Estimate(effect.value - 0.05, effect.low - 0.05, effect.high - 0.05, effect.n)
-    note = f"1 − correlation is {effect.value:.2f} ({effect.low:.2f} to {effect.high:.2f})"
-    return Verdict("1 − correlation, above 0.05", small, judge(small, 0.0), (), note)
+    """One minus Kendall's τ of both rankings, averaged over models and data sets."""
+    table = _with_both_orders(evidence)
+    effect, over = _below(1.0, table, _agreement(evidence, table).order_tau, _mean_order_tau, evidence)
+    small = Estimate(effect.value - _SMALL, effect.low - _SMALL, effect.high - _SMALL, effect.n)
+    note = f"1 − τ is {effect.value:.2f} ({effect.low:.2f} to {effect.high:.2f} over {over})"
+    return Verdict(f"1 − τ, above {_SMALL:g}", small, judge(small, 0.0), (), note)
 
 
 @claim(PAPER, "Figure S7", "LRP can be best under MoRF and worst under LeRF.")
 def lrp_first_and_last(evidence: Evidence) -> Verdict:
-    """Whether there is a model where LRP leads under MoRF and comes last under LeRF."""
-    cases, methods = _cases(evidence)
-    lrp = evidence.method_named("LRP")
-    places = [case[:2] for case in cases if case[2] == "morf" and (*case[:2], "lerf") in cases]
-    if not places or lrp not in methods:
-        raise NotTestable("it needs LRP under MoRF and LeRF on one model")
+    """Whether there is a model and data set where LRP leads under MoRF and comes last under LeRF."""
+    table = _with_both_orders(evidence)
+    (at,) = _places(evidence, table, ("LRP",))
     parts: list[Row] = []
-    for model, data in places:
-        ranks = {p: rank_of(means_of(cases[model, data, p])) for p in ("morf", "lerf")}
-        at = methods.index(lrp)
-        parts.append(
-            {"model": model, "data": data, "morf": ranks["morf"][at], "lerf": ranks["lerf"][at], "of": len(methods)}
-        )
-    so = [part for part in parts if part["morf"] == 1 and part["lerf"] == part["of"]]
-    n = min(cube.shape[1] for cube in cases.values())
-    effect = Estimate(len(so) / len(parts), np.nan, np.nan, n)
-    verdict = HELD if so else judge(Estimate(0.0, -1.0, 0.0, n))
-    return Verdict(
-        "share of models where it is so", effect, verdict, tuple(parts), "by mean scores; no test of the ranks"
-    )
+    for i, k in ordered_pairs(table.cases):
+        most, least = table.ranks[i], table.ranks[k]
+        if np.isnan(most[at] + least[at]):
+            continue
+        both = bool(most[at] == np.nanmin(most) and least[at] == np.nanmax(least))
+        model, data = table.cases[i].pair
+        parts.append({"model": model, "data": data, "morf": most[at], "lerf": least[at], "so": both})
+    if not parts:
+        raise NotTestable("it needs LRP under MoRF and LeRF on one model")
+    so = [part["so"] for part in parts]
+    effect = Estimate(float(np.mean(so)), np.nan, np.nan, len(so))
+    note = f"in {sum(so)} of {len(so)} models and data sets, by mean scores; no test of the ranks"
+    return Verdict("share where it is so", effect, HELD if any(so) else NOT_HELD, tuple(parts), note)
 
 
 @claim(PAPER, "Figure S7", "IG, I⊙G and DeepLift fall faster under LeRF than under MoRF.")
 def falls_faster_under_lerf(evidence: Evidence) -> Verdict:
-    """The drop under LeRF minus that under MoRF, of the method and model for which it is least."""
-    cases, methods = _cases(evidence)
-    wanted = [evidence.named[name] for name in FALLING if evidence.named.get(name) in methods]
-    places = [case[:2] for case in cases if case[2] == "morf" and (*case[:2], "lerf") in cases]
-    if not wanted or not places:
+    """The area under the MoRF curve minus that under the LeRF curve: of the method, model and data for which it is least."""
+    table = _with_both_orders(evidence)
+    wanted = [evidence.named[name] for name in FALLING if evidence.named.get(name) in table.methods]
+    if not wanted:
         raise NotTestable(f"it needs one of {', '.join(FALLING)} under MoRF and LeRF on one model")
+    found = orders_of_removal(table, seed=evidence.seed, resamples=evidence.resamples)
     parts: list[Row] = [
         {
-            "method": method,
-            "model": model,
-            "data": data,
-            **evidence.estimate(-cases[model, data, "lerf"][at] - cases[model, data, "morf"][at]).record(),
+            "method": r["method"],
+            "model": r["model"],
+            "data": r["data"],
+            **Estimate(-r["difference"], -r["high"], -r["low"], r["n"]).record(),
+            "verdict": r["verdict"],
         }
-        for method, at in ((name, methods.index(name)) for name in wanted)
-        for model, data in places
+        for r in found.filter(pl.col("method").is_in(wanted)).iter_rows(named=True)
     ]
     least = min(parts, key=lambda part: part["value"])
     effect = Estimate(**{k: least[k] for k in ("value", "low", "high", "n")})
     verdict = HELD if all(part["low"] > 0 for part in parts) else judge(effect)
-    return Verdict(
-        "smallest lead of LeRF's drop",
-        effect,
-        verdict,
-        tuple(parts),
-        f"least for {least['method']} on {least['model']}",
-    )
+    note = f"least for {least['method']} on {least['model']}; interval over samples"
+    return Verdict("smallest lead of LeRF's drop", effect, verdict, tuple(parts), note)
 
 
 @claim(PAPER, "Figure S7", "The time of linear imputation (ROAD) rises steeply with the share that is removed.")
 def road_takes_longer(evidence: Evidence) -> Verdict:
-    """Asks the clock."""
-    raise NotTestable("a run does not keep the time of each share")
+    """Asks the clock; `time_rises_steeply` judges times that were taken."""
+    raise NotTestable("a run does not keep the time of each share; studies/meta_rank.py takes it")
 
 
 @claim(PAPER, "main paper, as summarised by others", "Input⊙Gradient and IG lead over all cases.")
 def gradients_lead(evidence: Evidence) -> Verdict:
-    """The best mean rank of another method minus the worse of both."""
-    return _lead(evidence, ("Input⊙Gradient", "IG"), last=False)
+    """The lower κ of both minus the highest of the others."""
+    table = _table(evidence)
+    return _leads(evidence, table, _places(evidence, table, ("Input⊙Gradient", "IG")), "κ by which they lead")
 
 
 @claim(PAPER, "main paper, as summarised by others", "Deconvolution comes last over all cases.")
 def deconvolution_is_last(evidence: Evidence) -> Verdict:
-    """Its mean rank minus the worst mean rank of another method."""
-    return _lead(evidence, ("Deconvolution",), last=True)
+    """The lowest κ of the others minus its own."""
+    table = _table(evidence)
+    (at,) = _places(evidence, table, ("Deconvolution",))
+    others = [k for k in range(len(table.methods)) if k != at]
+    return _leads(evidence, table, others, "κ by which it is behind")
 
 
-def _lead(evidence: Evidence, names: tuple[str, ...], *, last: bool) -> Verdict:
-    cases, methods = _cases(evidence)
-    own = [methods.index(evidence.method_named(name)) for name in names if evidence.method_named(name) in methods]
-    rest = [i for i in range(len(methods)) if i not in own]
-    if len(own) < len(names) or not rest or not cases:
-        raise NotTestable(f"it needs {' and '.join(names)} and another method under MoRF or LeRF")
+def time_rises_steeply(seconds: ArrayLike, early: int, late: int, says: str) -> Verdict:
+    """Does an imputation take at least twice as long with a large share removed as with a small one?
 
-    def gap(seed: int | None) -> float:
-        ranks = np.mean([rank_of(means_of(_drawn(cube, seed))) for cube in cases.values()], axis=0)
-        return float(ranks[own].min() - ranks[rest].max() if last else ranks[rest].min() - ranks[own].max())
+    Args:
+        seconds: [samples, shares].
+        early: the number of the small share.
+        late: the number of the large share.
+        says: the claim in a sentence.
 
-    effect = _resampled(evidence, gap, lambda value: value, cases)
-    words = "last" if last else "first"
-    return Verdict(
-        f"places by which it comes {words}, in mean ranks", effect, judge(effect, 0.0), (), f"{len(cases)} cases"
-    )
-
-
-Cases = dict[tuple[str, str, str], Array]
-
-
-def _cases(evidence: Evidence) -> tuple[Cases, list[str]]:
-    """Scores of every case, [methods, samples], better ones higher; and the methods that all cases have.
-
-    Raises:
-        NotTestable: neither MoRF nor LeRF was measured.
+    Returns:
+        The effect is the mean of log₂ of how many times longer it takes, minus 1.
     """
-    found: list[tuple[str, str, str, str]] = []
-    for protocol in ("morf", "lerf"):
-        names = evidence.metrics(protocol)
-        if names:
-            known = (
-                evidence.board.filter(evidence.board["metric"] == names[0])
-                .select("model", "data")
-                .unique()
-                .sort("model", "data")
-            )
-            found += [(model, data, protocol, names[0]) for model, data in known.iter_rows()]
+    times = np.asarray(seconds, dtype=np.float64)
+    effect = mean_estimate(np.log2(times[:, late] / times[:, early]) - np.log2(STEEPLY))
+    return Verdict(says, effect, judge(effect, 0.0), note=f"it takes {2 ** (effect.value + 1):.1f} times as long")
+
+
+# -- cases -----------------------------------------------------------------------------------------------------------
+
+
+def _table(evidence: Evidence) -> CaseTable:
+    if evidence.cases is None:
+        raise NotTestable("neither MoRF nor LeRF was measured with two methods")
+    return evidence.cases
+
+
+def _with_both_orders(evidence: Evidence) -> CaseTable:
+    table = _table(evidence)
+    if not ordered_pairs(table.cases) or len(table.methods) < 2:
+        raise NotTestable("it needs two methods under MoRF and LeRF, with equal settings, on one model")
+    return table
+
+
+def _places(evidence: Evidence, table: CaseTable, names: Sequence[str]) -> list[int]:
+    """The numbers of methods that a paper names, in the table; there must be others beside them."""
+    own = [evidence.method_named(name) for name in names]
+    for name, method in zip(names, own, strict=True):
+        if method not in table.methods:
+            raise NotTestable(f"no case ranks {name}")
+    if len(own) >= len(table.methods):
+        raise NotTestable(f"there is nothing beside {' and '.join(names)} to compare it with")
+    return [table.methods.index(method) for method in own]
+
+
+def _agreement(evidence: Evidence, table: CaseTable) -> MetaAgreement:
+    return meta_agreement(table, seed=evidence.seed, resamples=min(evidence.resamples, _RESAMPLES))
+
+
+def _lowest_w(evidence: Evidence) -> tuple[Coefficient, list[Row]]:
+    """The lowest W along a training, and all of them, the lowest first."""
+    found = sorted((a for a in evidence.along if a.w.value is not None), key=lambda a: _end(a.w.value))
     if not found:
-        raise NotTestable("neither MoRF nor LeRF was measured")
-    methods = sorted(set.intersection(*({*evidence.methods(metric, model)} for model, _, _, metric in found)))
-    if not methods:
-        raise NotTestable("no method was run in all cases")
-    cubes: dict[tuple[str, str, str], Cube] = {}
-    for model, data, protocol, metric in found:
-        here = evidence.scores.filter(pl.col("data").cast(pl.String) == data)
-        cube = Cube.of(here, {model: metric}, methods)
-        cubes[model, data, protocol] = Cube(evidence.facts.sign(metric) * cube.values, cube.methods, cube.samples)
-    cases: Cases = {}
-    for key, cube in cubes.items():
-        beside = [other.samples for place, other in cubes.items() if place[:2] == key[:2]]
-        cases[key] = cube.at(sorted(set.intersection(*map(set, beside)))).values[0]
-    return cases, methods
+        raise NotTestable("it needs at least three checkpoints of one training in one run")
+    rows: list[Row] = [
+        {"training": a.training, "metric": a.metric, "value": a.w.value, "low": a.w.low, "high": a.w.high, "n": a.n}
+        for a in found
+    ]
+    return found[0].w, rows
 
 
-def _drawn(values: Array, seed: int | None) -> Array:
-    return values if seed is None else values[:, bootstrap_indices(values.shape[1], 1, seed)[0]]
+# -- numbers with intervals ------------------------------------------------------------------------------------------
 
 
-def _resampled(
-    evidence: Evidence, statistic: Callable[[int | None], float], read: Callable[[float], float], cases: Cases
-) -> Estimate:
-    """A statistic of the cases with percentiles over resampled samples, widened to hold it."""
-    value = read(statistic(None))
-    n = min(cube.shape[1] for cube in cases.values())
+def _mean_rho(table: CaseTable, ranks: Array) -> float:
+    return float(np.nanmean(between_cases(ranks, spearman)))
+
+
+def _mean_order_tau(table: CaseTable, ranks: Array) -> float:
+    found = []
+    for i, k in ordered_pairs(table.cases):
+        both = ~np.isnan(ranks[i] + ranks[k])
+        found.append(kendall_tau(ranks[i, both], ranks[k, both]))
+    return float(np.nanmean(found))
+
+
+def _leads(evidence: Evidence, table: CaseTable, ahead: Sequence[int], says: str) -> Verdict:
+    names = [table.methods[k] for k in ahead]
+    rest = [k for k in range(len(table.methods)) if k not in ahead]
+    between = kappa_difference(table, names, seed=evidence.seed, resamples=min(evidence.resamples, _RESAMPLES))
+
+    def gap(_: CaseTable, ranks: Array) -> float:
+        strength = kappa(*win_matrix(ranks))
+        return float(strength[list(ahead)].min() - strength[rest].max())
+
+    effect, over = _estimated(table, between, gap, evidence)
+    note = f"{len(table.cases)} cases; interval over {over}"
+    return Verdict(says, effect, judge(effect, 0.0), (), note)
+
+
+def _below(
+    limit: float,
+    table: CaseTable,
+    between: Coefficient,
+    statistic: Callable[[CaseTable, Array], float],
+    evidence: Evidence,
+) -> tuple[Estimate, str]:
+    """How far a coefficient is below a limit."""
+    found, over = _estimated(table, between, statistic, evidence)
+    return Estimate(limit - found.value, limit - found.high, limit - found.low, found.n), over
+
+
+def _estimated(
+    table: CaseTable, between: Coefficient, statistic: Callable[[CaseTable, Array], float], evidence: Evidence
+) -> tuple[Estimate, str]:
+    """A number with its interval over models and data sets where it has one, else over samples; and which."""
+    if between.low is not None and between.high is not None:
+        return Estimate(_end(between.value), between.low, between.high, len(table.pairs)), "models and data sets"
+    value, n = statistic(table, table.ranks), min(case.n for case in table.cases)
     if n < 2 or np.isnan(value):
-        return Estimate(value, np.nan, np.nan, n)
-    seeds = np.random.default_rng([evidence.seed, 6]).integers(1 << 31, size=min(evidence.resamples, _RESAMPLES))
-    drawn = [read(statistic(int(seed))) for seed in seeds]
-    low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, min(float(low), value), max(float(high), value), n)
+        return Estimate(value, np.nan, np.nan, n), "nothing"
+    drawn = table.resampled_ranks(min(evidence.resamples, _RESAMPLES), evidence.seed)
+    found = [statistic(table, drawn[:, :, r]) for r in range(drawn.shape[2])]
+    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(value, min(float(low), value), max(float(high), value), n), "samples"
+
+
+def _end(value: float | None) -> float:
+    return float("nan") if value is None else value
