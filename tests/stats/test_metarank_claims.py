@@ -75,7 +75,9 @@ def test_who_leads_over_many_models():
 
 def test_who_leads_on_one_model():
     falling, rising = (0.8, 0.7, 0.6, 0.5, 0.4), (0.2, 0.3, 0.4, 0.5, 0.6)
-    found = judged("gradients_lead", evidence(measured(falling, rising)))
+    table = measured(falling, rising)
+    found, strength = judged("gradients_lead", evidence(table)), kappa(*win_matrix(table.ranks))
+    assert found["value"] == pytest.approx(strength[1] - strength[2]) and strength[1] < strength[0]
     assert (found["verdict"], found["n"]) == (HELD, 40) and "over samples" in found["note"]
     assert judged("gradients_lead", evidence(measured(rising, falling)))["verdict"] == NOT_HELD
     assert judged("deconvolution_is_last", evidence(measured(falling, rising)))["verdict"] == HELD
@@ -112,7 +114,7 @@ def test_methods_that_fall_faster_under_lerf():
 
 
 def test_best_under_one_order_and_worst_under_the_other():
-    table = table_of([[1.0, 2, 3], [3, 2, 1], [1, 2, 3], [1, 2, 3]])
+    table = table_of([[1.0, 2, 3], [3, 2, 1], [2, 1, 3], [2, 1, 3]])
     found = judged("lrp_first_and_last", evidence(table, names=("LRP",)))
     assert (found["verdict"], found["value"]) == (HELD, 0.5) and "1 of 2" in found["note"]
     assert judged("lrp_first_and_last", evidence(table, names=("IG", "LRP")))["verdict"] == NOT_HELD
