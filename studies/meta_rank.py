@@ -27,6 +27,8 @@ DEPTHS = (20, 32, 44, 56)
 ROAD_CASES = (("EfficientNet-Lite0", "imagenet-val-300"), ("CIFAR ResNet-20", "cifar10"))
 ROAD = ["road(order=morf, output=accuracy)", "road(order=lerf, output=accuracy)"]
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+TIMED = 20
+"""Pictures whose imputation is timed."""
 REPEATS = 3
 """Of which the fastest counts: what else the machine does only adds."""
 
@@ -46,6 +48,8 @@ MODELS: dict[str, str | Callable[[], hc.Model]] = {
     "CLIP ViT-B/16": clip,
     **{f"CIFAR ResNet-{d}": str(WEIGHTS / f"cifar10_resnet{d}_akamaster.safetensors") for d in DEPTHS},
 }
+SAMPLES = {"ResNet-50": 12, "CLIP ViT-B/16": 4, **{f"CIFAR ResNet-{d}": 160 for d in DEPTHS}}
+"""Of networks whose passes cost more or less than those of the others, which have 40."""
 PICTURES = {
     "imagenet-val-300": f"imagenet:{SHARED / 'data' / 'imagenet-val-300'}",
     "imagenet-val-2000": f"imagenet:{SHARED / 'data' / 'imagenet-val-2000'}",
@@ -61,9 +65,9 @@ def cases(only: str = "") -> Iterator[tuple[str, str]]:
                 yield model, data
 
 
-def run(model: str, data: str, samples: int, metrics: list[str] | None = None, kind: str = "case") -> hc.Result:
+def run(model: str, data: str, scale: float, metrics: list[str] | None = None, kind: str = "case") -> hc.Result:
     """One network on one set of pictures, with the profile's methods."""
-    made = MODELS[model]
+    made, samples = MODELS[model], max(1, round(scale * SAMPLES.get(model, 40)))
     bench = hc.Benchmark(
         models={model: made if isinstance(made, str) else made()},
         data=PICTURES[data],
@@ -122,7 +126,7 @@ def imputation_times(model: str, data: str, samples: int) -> np.ndarray:
     return np.array(times)
 
 
-def road_limits(results: dict[tuple[str, str], hc.Result], samples: int) -> Iterator[Verdict]:
+def road_limits(results: dict[tuple[str, str], hc.Result]) -> Iterator[Verdict]:
     """Fig. S7: accuracy and time by share removed."""
     for (model, data), result in results.items():
         answers = result.samples()
@@ -134,7 +138,7 @@ def road_limits(results: dict[tuple[str, str], hc.Result], samples: int) -> Iter
             for (method,), part in shown.group_by("method", maintain_order=True):
                 rows.append((method, *(f"{100 * a:.0f}" for a in part.sort("share")["accuracy"])))
             table((f"{model} on {data}, {metric['name']}: accuracy in %", *(f"{s:.0%}" for s in shares)), rows)
-        times = imputation_times(model, data, min(samples, 20))
+        times = imputation_times(model, data, TIMED)
         table(("milliseconds", *(f"{s:.0%}" for s in SHARES)), [("linear", *(f"{1e3 * t:.1f}" for t in times.mean(0)))])
         yield time_rises_steeply(times, 1, 6, f"ROAD's time rises steeply with the share removed ({model} on {data})")
 
@@ -144,12 +148,12 @@ def told_ends(low: float, high: float) -> str:
     return "–" if np.isnan(low) else f"{number(low, 2)} to {number(high, 2)}"
 
 
-def main(samples: int = 40, only: str = "") -> None:
-    """All of it; `only` is the beginning of some networks' names, to try it out."""
+def main(scale: float = 1.0, only: str = "") -> None:
+    """All of it; `scale` multiplies the numbers of pictures, `only` is the beginning of some networks' names."""
     needed(*(SHARED / "data" / name for name in ("imagenet-val-300", "imagenet-val-2000")))
     if any(model.startswith(only) for model in MODELS if model.startswith("CIFAR")):
         needed(CIFAR10)
-    results = [run(model, data, samples) for model, data in cases(only)]
+    results = [run(model, data, scale) for model, data in cases(only)]
     rank_cases(results)
     rows = list(claims("masking", results))
     along = RUNS / "r20-checkpoints"
@@ -158,8 +162,8 @@ def main(samples: int = 40, only: str = "") -> None:
         Console().print(AlongTable(trained.along_training()))
         rows += claims("checkpoints", [trained])
     where = [case for case in ROAD_CASES if case in cases(only)]
-    road = {case: run(*case, samples, metrics=ROAD, kind="road") for case in where}
-    timed_claims = list(road_limits(road, samples))
+    road = {case: run(*case, scale, metrics=ROAD, kind="road") for case in where}
+    timed_claims = list(road_limits(road))
     if road:
         rows += claims("ROAD", list(road.values()))
     for v in timed_claims:
@@ -168,4 +172,4 @@ def main(samples: int = 40, only: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(a) if a.isdigit() else a for a in sys.argv[1:]))
+    main(float(sys.argv[1]) if sys.argv[1:] else 1.0, *sys.argv[2:])

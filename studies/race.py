@@ -12,16 +12,16 @@ import heatcheck as hc
 METHODS = [
     "saliency",
     "input_x_gradient",
-    "smoothgrad(samples=8)",
-    "integrated_gradients(steps=16)",
+    "smoothgrad(samples=4)",
+    "integrated_gradients(steps=8)",
     "guided_backprop",
     "deep_lift",
     "lrp",
     "grad_cam",
     "grad_cam_pp",
     "layer_cam",
-    "rise(samples=64)",
-    "lime(samples=64)",
+    "rise(samples=32)",
+    "lime(samples=32)",
 ]
 MARGIN = 0.03
 
