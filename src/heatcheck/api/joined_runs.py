@@ -326,9 +326,9 @@ def _protocol(name: str, entry: Mapping[str, Any]) -> stats.CaseProtocol:
     params, id = _parameters(entry), str(entry.get("id"))
     order = id if id in ORDERS else str(params.get("order", ""))
     rest = {k: v for k, v in params.items() if k != "order"}
-    kin = json.dumps(["curve" if id in ORDERS else id, rest], sort_keys=True, default=str)
+    settings = json.dumps(["curve" if id in ORDERS else id, rest], sort_keys=True, default=str)
     areas = id in ORDERS and params.get("output") == "accuracy" and params.get("area") in ACCURACY_AREAS
     if order not in ORDERS:
         return stats.CaseProtocol(name, id)
     target = name.partition(", target=")[2]
-    return stats.CaseProtocol(name, id, order, f"{kin} {target}", "%" if areas else "")
+    return stats.CaseProtocol(name, id, order, f"{settings} {target}", "%" if areas else "")
