@@ -80,3 +80,9 @@ def test_hostile_names_stay_names(fake):
     run = fake(models=(f"{evil}a", f"{evil}b"), methods=methods, metrics=("morf", "abpc"), n=2, text=True, shown=1)
     assert "<script>alert" not in models_figure(run) and "<script>alert" not in render(run)
     ET.fromstring(models_figure(run))
+
+
+def test_words_above_a_panel_end_before_the_next(run):
+    first, second, *_ = figure(run).panels
+    for panel in (first, second):
+        assert max(8 * len(panel.title), 6 * len(panel.way)) < second.x - first.x

@@ -15,6 +15,7 @@ SHADES = ("#f6f4ef", "#e3eeea", "#cbe3dd", "#aed6cf", "#8cc6be", "#66b2aa", "#3f
 _WIDTH = 1080  # of the figure; more only where one panel needs it
 _CELL, _ROW, _GAP, _TITLE, _FOOT = 56, 25, 30, 44, 26
 _LETTER = 6.7  # width of a letter of a method's name
+_BOLD = 8.2  # width of a letter of a panel's title
 _SLANTED = 5.0  # height that a letter of a model's name takes
 
 
@@ -147,7 +148,7 @@ def _average(average: pl.DataFrame) -> _Content:
     keys = [(r["case"], r["method"]) for r in rows]
     return _Content(
         "average",
-        "mean z-score, higher is better ↑",
+        "mean z-score ↑",
         {
             k: f"{number(r['mean_z'], 2)}{'' if r['metrics'] == r['of'] else '*'}"
             for k, r in zip(keys, rows, strict=True)
@@ -223,7 +224,8 @@ def _laid_out(
     """Panels in rows as wide as the figure; each row has the methods' names at its left."""
     gutter = 14 + _LETTER * min(34, max(map(len, methods), default=0))
     head = _TITLE + 10 + _SLANTED * min(26, max(map(len, models)))
-    wide, high = max(len(models) * _CELL, 150) + _GAP, head + len(methods) * _ROW + _FOOT
+    words = max(max(_BOLD * len(c.title), _LETTER * len(c.way)) for c in contents)
+    wide, high = max(len(models) * _CELL, words) + _GAP, head + len(methods) * _ROW + _FOOT
     across = max(1, int((_WIDTH - gutter) // wide))
     panels, names = [], []
     for i, content in enumerate(contents):
