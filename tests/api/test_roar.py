@@ -17,7 +17,8 @@ from PIL import Image
 from torch import nn
 
 from heatcheck.api.benchmark import Benchmark
-from heatcheck.api.roar import RetrainingResult, RetrainingStudy, roar
+from heatcheck.api.retraining_result import RetrainingResult
+from heatcheck.api.roar import RetrainingStudy, roar
 from heatcheck.core import catalogue
 from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.base import Dataset

@@ -183,7 +183,7 @@ class Ranked:
 
     def report(self, path: str | Path) -> Path:
         """Write the page as one HTML file."""
-        from heatcheck.report.files import write_ranking_page
+        from heatcheck.report.ranking_page import write_ranking_page
 
         return write_ranking_page(self.view, Path(path))
 
@@ -193,6 +193,6 @@ class Ranked:
         Returns:
             The page.
         """
-        from heatcheck.report.files import save_ranking
+        from heatcheck.report.ranking_page import save_ranking
 
         return save_ranking(self.view, self.record(), Path(folder))

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from heatcheck import stats
 from heatcheck.api.benchmark import Benchmark, label_components, label_models
-from heatcheck.api.result import Result
 from heatcheck.api.retraining import Chosen, HeldOutAnswers, Materials, Retraining, ready, train_all
+from heatcheck.api.retraining_result import RetrainingPlan, RetrainingResult
 from heatcheck.api.train import plan_of
 from heatcheck.core import catalogue
 from heatcheck.core.files import as_json, make_folder, write_atomically, written_atomically
@@ -36,7 +36,6 @@ from heatcheck.models.vision import VisionModel
 from heatcheck.profiles import load_profile
 from heatcheck.run.reader import SectionReader
 from heatcheck.run.runtime import Runtime
-from heatcheck.stats.two_way import About
 from heatcheck.training.defaults import load_model
 from heatcheck.training.masked import MaskedTask, mean_colour
 from heatcheck.training.masks import CHANNELS, TopMasks, batched, read_facts, write_masks
@@ -45,7 +44,7 @@ from heatcheck.training.prepare import Prepared
 from heatcheck.training.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 LEVELS = (10, 30, 50, 70, 90)
 PROTOCOLS = ("roar", "kar")
@@ -79,7 +78,7 @@ def roar(
     workers: int = 1,
     device: str = "auto",
     progress: str | Progress = "auto",
-) -> "RetrainingResult":
+) -> RetrainingResult:
     """Retrain networks without the most relevant pixels of each method's maps (ROAR), or with them alone (KAR).
 
     The maps of all pictures, to learn from and to be judged by, are a run as any other. `random` and `sobel` are added
@@ -134,85 +133,6 @@ def roar(
         device=device,
     )
     return study.run(progress)
-
-
-@dataclass(frozen=True)
-class RetrainingPlan:
-    """What a study of retraining would cost.
-
-    Args:
-        trainings: networks in all.
-        done: those that are trained already.
-        samples: pictures to learn from.
-        judged: pictures to judge by.
-        epochs: of each training.
-        map_forwards: passes of the model that is explained.
-        map_backwards: likewise.
-        forwards: passes of the networks that are trained.
-        backwards: likewise.
-        training_seconds: about how long one training takes on one core.
-        seconds: about how long everything that is left takes.
-        disk_bytes: about what the folder takes in the end.
-    """
-
-    trainings: int
-    done: int
-    samples: int
-    judged: int
-    epochs: int
-    map_forwards: int
-    map_backwards: int
-    forwards: int
-    backwards: int
-    training_seconds: float
-    seconds: float
-    disk_bytes: int
-
-    def record(self) -> dict[str, Any]:
-        """As plain data."""
-        return dict(vars(self))
-
-
-@dataclass(frozen=True)
-class RetrainingResult:
-    """A finished study of retraining.
-
-    Args:
-        folder: where it is.
-        result: its scores as a run: one number per method, picture and protocol.
-    """
-
-    folder: Path
-    result: Result
-
-    @classmethod
-    def open(cls, folder: str | Path) -> "RetrainingResult":
-        """Open the folder of a finished study."""
-        return cls(Path(folder), Result.open(folder))
-
-    @cached_property
-    def study(self) -> dict[str, Any]:
-        """What the study was, and the accuracy of every network."""
-        found: dict[str, Any] = json.loads((self.folder / STUDY).read_text(encoding="utf-8"))
-        return found
-
-    def answers(self) -> "pl.DataFrame":
-        """A row per network and picture: whether the answer was right, the probability of the label, the class."""
-        import polars as pl
-
-        return pl.read_parquet(self.folder / ANSWERS)
-
-    def accuracies(self, about: About = "benchmark") -> "pl.DataFrame":
-        """Mean accuracy per protocol, method and level, with its interval.
-
-        Args:
-            about: `benchmark`: on these very pictures, with other seeds; `population`: on other pictures, too.
-        """
-        if about == "benchmark":
-            return stats.accuracy_curves(self.study["cells"])
-        if about == "population":
-            return stats.population_accuracies(self.answers())
-        raise HeatcheckError(f"about={about!r} is neither benchmark (these very pictures) nor population (others, too)")
 
 
 @dataclass(frozen=True, kw_only=True)

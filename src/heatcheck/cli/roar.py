@@ -12,7 +12,8 @@ from heatcheck.core.progress import clock
 from heatcheck.core.spec import SpecError, split
 
 if TYPE_CHECKING:
-    from heatcheck.api.roar import RetrainingPlan, RetrainingStudy
+    from heatcheck.api.retraining_result import RetrainingPlan
+    from heatcheck.api.roar import RetrainingStudy
 
 
 def roar(

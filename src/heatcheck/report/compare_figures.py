@@ -7,12 +7,11 @@ import polars as pl
 
 from heatcheck.report.charts import Axis, linear
 from heatcheck.report.compare import BesideGroup, HasComparison, groups
-from heatcheck.report.drawing import INK, LINE, SOFT, VectorFigure
+from heatcheck.report.drawing import ACCENT, COLOURS, FALLING, INK, LINE, PALE, SOFT, VectorFigure
 from heatcheck.report.matrix import ROW, cut, matrix_figure, room
-from heatcheck.report.ranking_figures import ACCENT, COLOURS, FALLING, PALE
 from heatcheck.report.wording import number
 
-THEIRS = "#c8501b"
+THEIRS = COLOURS[1]
 _WIDE = 520.0
 _FALLING = {-10 - i: colour for i, colour in enumerate(FALLING)}
 

@@ -12,6 +12,10 @@ from PIL import Image, ImageDraw, ImageFont
 from heatcheck.report.wording import plain
 
 INK, SOFT, LINE, PAPER = "#1d1b18", "#66615a", "#d8d4cc", "#ffffff"
+ACCENT, PALE = "#0b6b6b", "#9cc9c5"
+COLOURS = ("#0b7a75", "#c8501b", "#5a4fb0", "#b3346c", "#2c6fb5", "#8a6a00", "#4d7a1f", "#7d4a2b")
+FALLING = ("#f6f4ef", "#fbe3d6", "#f6c6ad", "#eda27c", "#e07a4c")
+"""From no agreement to reversed rankings."""
 LETTER = 0.66
 """Width of a letter, in parts of its size; names are given this much room."""
 _FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "Arial.ttf", "arial.ttf", "Helvetica.ttc")

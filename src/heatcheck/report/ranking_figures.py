@@ -7,16 +7,11 @@ import numpy as np
 
 from heatcheck import stats
 from heatcheck.report.charts import Axis, linear
-from heatcheck.report.drawing import INK, LETTER, LINE, SOFT, VectorFigure
+from heatcheck.report.drawing import ACCENT, COLOURS, FALLING, INK, LETTER, LINE, PALE, SOFT, VectorFigure
 from heatcheck.report.matrix import ROW, SIZE, cut, matrix_figure, room
 from heatcheck.report.wording import number
 from heatcheck.report.wording import rank as as_rank
 from heatcheck.stats.table import Array
-
-ACCENT, PALE = "#0b6b6b", "#9cc9c5"
-COLOURS = ("#0b7a75", "#c8501b", "#5a4fb0", "#b3346c", "#2c6fb5", "#8a6a00", "#4d7a1f", "#7d4a2b")
-FALLING = ("#f6f4ef", "#fbe3d6", "#f6c6ad", "#eda27c", "#e07a4c")
-"""From no agreement to reversed rankings."""
 
 
 def kappa_axis(board: stats.MetaBoard) -> Axis:

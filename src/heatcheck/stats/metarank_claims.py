@@ -254,7 +254,7 @@ def _estimated(
         return Estimate(_end(between.value), between.low, between.high, len(table.pairs)), "models and data sets"
     value, n = statistic(table, table.ranks), min(case.n for case in table.cases)
     if n < 2 or np.isnan(value):
-        return Estimate(value, np.nan, np.nan, n), "nothing"
+        return Estimate(value, np.nan, np.nan, n), "nothing, as there is one sample"
     drawn = table.resampled_ranks(min(evidence.resamples, _RESAMPLES), evidence.seed)
     found = [statistic(table, drawn[:, :, r]) for r in range(drawn.shape[2])]
     low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
