@@ -48,8 +48,8 @@ MODELS: dict[str, str | Callable[[], hc.Model]] = {
     "CLIP ViT-B/16": clip,
     **{f"CIFAR ResNet-{d}": str(WEIGHTS / f"cifar10_resnet{d}_akamaster.safetensors") for d in DEPTHS},
 }
-SAMPLES = {"ResNet-50": 12, "CLIP ViT-B/16": 4, **{f"CIFAR ResNet-{d}": 160 for d in DEPTHS}}
-"""Of networks whose passes cost more or less than those of the others, which have 40."""
+SAMPLES = {"ResNet-50": 8, "CLIP ViT-B/16": 3, **{f"CIFAR ResNet-{d}": 100 for d in DEPTHS}}
+"""Of networks whose passes cost more or less than those of the others, which have 30."""
 PICTURES = {
     "imagenet-val-300": f"imagenet:{SHARED / 'data' / 'imagenet-val-300'}",
     "imagenet-val-2000": f"imagenet:{SHARED / 'data' / 'imagenet-val-2000'}",
@@ -67,7 +67,7 @@ def cases(only: str = "") -> Iterator[tuple[str, str]]:
 
 def run(model: str, data: str, scale: float, metrics: list[str] | None = None, kind: str = "case") -> hc.Result:
     """One network on one set of pictures, with the profile's methods."""
-    made, samples = MODELS[model], max(1, round(scale * SAMPLES.get(model, 40)))
+    made, samples = MODELS[model], max(1, round(scale * SAMPLES.get(model, 30)))
     bench = hc.Benchmark(
         models={model: made if isinstance(made, str) else made()},
         data=PICTURES[data],
