@@ -33,10 +33,11 @@ run: .venv/.base  ## a real model on real pictures: a leaderboard and an HTML re
 	$(BIN)/heatcheck run
 
 test: .venv/.dev  ## everything but the tests marked slow, and the examples in docstrings
-	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal -q --doctest-modules tests src/heatcheck
+	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal -q --durations=20 --doctest-modules tests src/heatcheck
 
+# Many of them wait for processes that they started, so three share two cores.
 test-slow: .venv/.dev  ## the tests marked slow: real models, kills, minutes
-	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal -q tests
+	$(BIN)/python -m pytest -m slow -n 3 --dist worksteal -q --durations=20 tests
 
 test-all: test test-slow
 

@@ -18,6 +18,11 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, max_exa
 settings.load_profile("repeatable")
 
 
+def pytest_runtest_setup() -> None:
+    """The first calls of every test are checked."""
+    shapes.begin_test()
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with specifications, published tables and sample data."""

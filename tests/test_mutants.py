@@ -3,8 +3,8 @@
 A test file lists its mutants as `MUTANTS`: the source file under `src/heatcheck`, a piece of it that occurs once, what is
 written there instead, and the test of the same file that must fail then. Each is broken in a copy of the package.
 
-`make mutants` breaks all of them. Otherwise a tenth is broken, another one with every commit; HEATCHECK_MUTANTS=all or a
-number (the seed of the tenth) decides it.
+`make mutants` breaks all of them. Otherwise a twentieth is broken, another one with every commit; HEATCHECK_MUTANTS=all or a
+number (the seed of the twentieth) decides it.
 """
 
 import ast
@@ -50,7 +50,7 @@ CASES = [
 
 
 def chosen():
-    """All mutants, or a tenth of them."""
+    """All mutants, or a twentieth of them."""
     wanted = os.environ.get("HEATCHECK_MUTANTS", "")
     if wanted == "all":
         return CASES
@@ -59,7 +59,7 @@ def chosen():
             ["git", "rev-parse", "HEAD"], cwd=TESTS.parent, capture_output=True, text=True, check=False
         )
         wanted = told.stdout.strip() or "0"
-    return random.Random(wanted).sample(CASES, -(-len(CASES) // 10))
+    return random.Random(wanted).sample(CASES, -(-len(CASES) // 20))
 
 
 @pytest.mark.parametrize(("tests", "file", "old", "new", "test"), CASES)

@@ -152,7 +152,7 @@ def test_the_plan_of_the_default_run_is_exact_but_for_equal_orderings(lite0):
 STUDY = """
 models = ["{model}"]
 data = "{data}"
-samples = 8
+samples = 3
 profile = "quick"
 """
 

@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 from jaxtyping import Float, TypeCheckError
+from tests import shapes
 from tests.shapes import check_shapes
 from torch import Tensor
 
@@ -74,6 +75,21 @@ def test_right_shapes_pass(checked):
     assert checked.doubled(torch.zeros(2, 0)).shape == (2, 0)
     assert checked.Inherits(torch.zeros(2, 3), "a").name == "a"
     assert checked.Base.of(None).values.shape == (1, 1)
+
+
+def test_of_many_calls_some_are_checked(checked):
+    results = []
+    for _ in range(3 * shapes.SELDOM):
+        try:
+            checked.doubled(torch.zeros(2, 3))
+            results.append("unseen")
+        except TypeCheckError:
+            results.append("seen")
+    assert results[: shapes.FIRST] == ["seen"] * shapes.FIRST
+    assert [i for i, r in enumerate(results) if r == "seen" and i >= shapes.FIRST] == [shapes.SELDOM, 2 * shapes.SELDOM]
+    shapes.begin_test()
+    with pytest.raises(TypeCheckError):
+        checked.doubled(torch.zeros(2, 3))
 
 
 def test_what_names_no_shape_is_left_as_it_is(checked):

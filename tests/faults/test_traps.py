@@ -131,7 +131,6 @@ METHODS = ("saliency", "stumbles", "random")
         ("model segfault", METHODS, "failed: the process ended while it was computed (SIGSEGV)"),
         ("method segfault", ("stumbles",), "failed: the process ended while it was computed (SIGSEGV)"),
         ("model hang", METHODS, "failed: took longer than 15 s; raise --timeout"),
-        ("method hang", ("stumbles",), "failed: took longer than 15 s; raise --timeout"),
         ("model raise", METHODS, None),
     ],
 )

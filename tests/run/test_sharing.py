@@ -190,7 +190,7 @@ def reference(study, tmp_path_factory) -> list[tuple]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("processes", "workers"), [(2, 2), (4, 1), (8, 1)])
+@pytest.mark.parametrize(("processes", "workers"), [(2, 2), (8, 1)])
 def test_processes_share_the_work(study, reference, tmp_path, processes, workers):
     out = tmp_path / "r"
     crowd = [start(study, out, workers) for _ in range(processes)]

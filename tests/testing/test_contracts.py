@@ -46,9 +46,9 @@ METRIC_VARIANTS = (
     "mprt(variant=smooth, copies=2)",
     "mprt(order=independent, layers=0)",
 )
-FEWER = {"samples": 24, "designs": 4, "steps": 24}
-COSTLY = {"shapley_sampling": {"samples": 6}}
-"""A sample is as many passes as there are units."""
+FEWER = {"samples": 12, "designs": 2, "steps": 12}
+COSTLY = {"shapley_sampling": {"samples": 4}, "sensitivity_n": {"samples": 6}}
+"""A sample is as many passes as there are units, or as numbers of units that are deleted."""
 KNOWN: dict[str, str] = {
     "saliency_metric-direction": "crops move pixels, and the toys know what a pixel is worth only in its own place",
 }
