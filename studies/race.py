@@ -12,16 +12,16 @@ import heatcheck as hc
 METHODS = [
     "saliency",
     "input_x_gradient",
-    "smoothgrad(samples=4)",
-    "integrated_gradients(steps=8)",
+    "smoothgrad(samples=2)",
+    "integrated_gradients(steps=4)",
     "guided_backprop",
     "deep_lift",
     "lrp",
     "grad_cam",
     "grad_cam_pp",
     "layer_cam",
-    "rise(samples=32)",
-    "lime(samples=32)",
+    "rise(samples=16)",
+    "lime(samples=16)",
 ]
 MARGIN = 0.03
 

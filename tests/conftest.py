@@ -14,6 +14,8 @@ torch.set_num_threads(1)
 os.environ.setdefault(
     "HEATCHECK_DIGESTS", "off"
 )  # pictures of tests come and go; the user's memory of files is not theirs
+# Ray asks the system to serve its workers last; beside other tests they would wait for minutes.
+os.environ.setdefault("RAY_worker_niceness", "0")
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("repeatable")
 

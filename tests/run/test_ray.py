@@ -330,7 +330,7 @@ def test_a_cell_that_ends_its_process_is_named(cluster, own_study, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_cell_that_takes_too_long_is_named(cluster, own_study, tmp_path):
     x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     x[3, 0, 0, 0] = -5 * DEADLY
@@ -340,7 +340,7 @@ def test_a_cell_that_takes_too_long_is_named(cluster, own_study, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_gpu_that_fails_ends_its_worker_and_the_rest_is_computed(cluster, own_study, tmp_path):
     x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     x[3, 0, 0, 0] = -3.5 * DEADLY
@@ -350,7 +350,7 @@ def test_a_gpu_that_fails_ends_its_worker_and_the_rest_is_computed(cluster, own_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_cluster_is_joined_from_outside(cluster, study, reference, tmp_path):
     port = free_port()
     place = ["--address", cluster.address, "--host", "127.0.0.1", "--port", str(port), "--mode", "proxy"]
@@ -358,7 +358,10 @@ def test_a_cluster_is_joined_from_outside(cluster, study, reference, tmp_path):
     try:
         until(lambda: answers(port))
         line = command(study, tmp_path / "r", "--on", f"ray://127.0.0.1:{port}", "--workers", "1")
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=200)
+        for _ in range(3):  # the process that serves a client has 30 seconds to begin, too few on a busy machine
+            done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=200)
+            if done.returncode == 0:
+                break
     finally:
         server.kill()
         server.wait()
@@ -384,7 +387,7 @@ def command(study: Path, out: Path, *extra: str) -> list[str]:
     return [*line, *extra]
 
 
-def until(condition, seconds: float = 90.0) -> None:
+def until(condition, seconds: float = 240.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit
