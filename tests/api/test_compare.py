@@ -100,6 +100,17 @@ def test_meta_rank_has_claims_alone(folder):
     assert told["road_takes_longer"] == NOT_TESTABLE
 
 
+def test_several_runs_are_named_where_all_of_them_are_tested(folder, tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    ran = hc.Benchmark(models={"plain": net}, data=X, methods=METHODS, metrics=["morf(steps=4)"])
+    ran.run(tmp_path / "second", progress="none")
+    found = compare(folder, "metarank", others=[tmp_path / "second"], resamples=20)
+    assert found.run == f"{folder.name} and 1 more"
+    assert f"Claims are tested on all of {folder.name}, second." in found.notes
+    assert [model["name"] for model in found.facts["models"]] == ["resnet18", "resnet34", "plain"]
+    assert compare(folder, "perturbation", others=[tmp_path / "second"], resamples=20).run == folder.name
+
+
 def test_m4_has_its_questions(folder):
     found = compare(folder, "m4", resamples=100)
     assert {"table1", "table2", "sensitivity", "overall", "best_faithfulness"} <= found.tables.keys()

@@ -51,6 +51,7 @@ def comparison(word=HOSTILE, **other):
         "note": word,
         "parts": [],
         "n": 3,
+        "counted": "samples",
     }
     claims = (
         {**claim, "verdict": "not testable here", "value": np.nan, "low": np.nan, "high": np.nan},

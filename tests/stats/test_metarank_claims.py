@@ -64,6 +64,7 @@ def test_who_leads_over_many_models():
     found = judged("gradients_lead", evidence(table))
     k = kappa(*win_matrix(table.ranks))
     assert (found["verdict"], found["n"]) == (HELD, 13) and "over models and data sets" in found["note"]
+    assert found["counted"] == "models and data sets"
     assert found["value"] == pytest.approx(min(k[0], k[1]) - max(k[2:]))
     assert judged("deconvolution_is_last", evidence(table))["verdict"] == HELD
     turned = evidence(table, names=("Deconvolution", "Saliency", "LRP", "IG", "Input⊙Gradient"))
@@ -79,6 +80,7 @@ def test_who_leads_on_one_model():
     found, strength = judged("gradients_lead", evidence(table)), kappa(*win_matrix(table.ranks))
     assert found["value"] == pytest.approx(strength[1] - strength[2]) and strength[1] < strength[0]
     assert (found["verdict"], found["n"]) == (HELD, 40) and "over samples" in found["note"]
+    assert found["counted"] == "samples"
     assert judged("gradients_lead", evidence(measured(rising, falling)))["verdict"] == NOT_HELD
     assert judged("deconvolution_is_last", evidence(measured(falling, rising)))["verdict"] == HELD
 

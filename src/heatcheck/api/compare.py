@@ -85,7 +85,7 @@ class PaperComparison:
         """All tables by name: `beside`, `correlations`, `claims` and the paper's questions; empty ones are left out."""
         import polars as pl
 
-        columns = ("claim", "says", "where", "verdict", "effect", "value", "low", "high", "n", "note")
+        columns = ("claim", "says", "where", "verdict", "effect", "value", "low", "high", "n", "counted", "note")
         claims = pl.DataFrame([{c: row[c] for c in columns} for row in self.claims], infer_schema_length=None)
         named = {"beside": self.beside, "correlations": self.correlations, "claims": claims, **self.questions}
         return {name: table for name, table in named.items() if table.height}
@@ -185,16 +185,22 @@ def compare(
         names,
         differing,
     )
+    tested = [result, *joined] if paper == "metarank" else [result]
     return PaperComparison(
-        run=result.name,
+        run=result.name if len(tested) == 1 else f"{result.name} and {len(tested) - 1} more",
         paper=paper,
         beside=table,
         correlations=correlations(table, result.scores(), seed=seed, resamples=resamples),
         claims=tuple(claim.judged(evidence) for claim in CLAIMS[key]),
         questions=questions(paper, result, evidence, joined),
-        notes=tuple(_notes(result, paper, table.height)),
-        facts=result.facts,
+        notes=tuple(_notes(tested, paper, table.height)),
+        facts={**result.facts, "models": _models(tested)},
     )
+
+
+def _models(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """The models of runs, each name once."""
+    return list({model["name"]: model for result in results for model in result.facts["models"]}.values())
 
 
 def _cases(results: Sequence[Result]) -> CaseTable | None:
@@ -217,15 +223,23 @@ def _opened(run: Result | str | Path) -> Result:
     return run if isinstance(run, Result) else Result.open(run)
 
 
-def _notes(result: Result, paper: str, rows: int) -> Iterator[str]:
+def _notes(results: Sequence[Result], paper: str, rows: int) -> Iterator[str]:
     printed = published_scores(paper)
     if not printed:
         yield "This paper's text that is at hand prints no scores of methods: its claims alone are tested."
     elif not rows:
         yield "No method and metric of the run is in the paper's tables: run its profile to compare scores."
-    if str(result.facts["profile"]) != paper and paper != "perturbation":
-        yield f"The run has the settings of profile {result.facts['profile']}, not of {paper}."
-    yield f"{result.facts['data']['n']:,} samples of {result.facts['data']['name']}; the paper's are others."
+    for result in results:
+        if str(result.facts["profile"]) != paper and paper != "perturbation":
+            yield f"{result.name} has the settings of profile {result.facts['profile']}, not of {paper}."
+    if len(results) > 1:
+        yield f"Claims are tested on all of {', '.join(result.name for result in results)}."
+    data = [(result.facts["data"]["name"], result.facts["data"]["n"]) for result in results]
+    told = (
+        f"{' or '.join(f'{n:,}' for n in sorted({k for d, k in data if d == name}))} samples of {name}"
+        for name in dict(data)
+    )
+    yield f"{'; '.join(told)}; the paper's are others."
 
 
 def _named(result: Result, profile: Profile | None) -> tuple[dict[str, str], dict[str, str]]:

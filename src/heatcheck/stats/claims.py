@@ -38,6 +38,7 @@ class Verdict:
             matters; else `not enough samples`.
         parts: the same for each method, pair or model, as rows.
         note: what a reader must know beside it.
+        counted: what the effect's `n` is the number of.
     """
 
     claim: str
@@ -45,6 +46,7 @@ class Verdict:
     verdict: str
     parts: tuple[Row, ...] = ()
     note: str = ""
+    counted: str = "samples"
 
     def record(self) -> Row:
         """As plain data."""
@@ -54,12 +56,15 @@ class Verdict:
             **self.effect.record(),
             "parts": [dict(part) for part in self.parts],
             "note": self.note,
+            "counted": self.counted,
         }
 
     def __str__(self) -> str:
         e = self.effect
         note = f"; {self.note}" if self.note else ""
-        return f"{self.claim}: {self.verdict} ({e.value:+.3f}, {e.low:+.3f} to {e.high:+.3f}, {e.n} samples{note})"
+        return (
+            f"{self.claim}: {self.verdict} ({e.value:+.3f}, {e.low:+.3f} to {e.high:+.3f}, {e.n} {self.counted}{note})"
+        )
 
 
 def judge(effect: Estimate, matters: float = MATTERS) -> str:

@@ -30,6 +30,7 @@ LOW, HIGH = 0.5, 0.7
 FALLING = ("IG", "Input⊙Gradient", "DeepLift")
 STEEPLY = 2.0
 """How many times longer a steep rise takes at least."""
+PAIRS = "models and data sets"
 _SMALL = 0.05  # of 1 − τ, which is above zero by chance alone
 _RESAMPLES = 400
 
@@ -42,7 +43,8 @@ def cases_disagree(evidence: Evidence) -> Verdict:
         raise NotTestable("it needs at least three methods under MoRF or LeRF on two models or data sets")
     effect, over = _below(LOW, table, _agreement(evidence, table).rho, _mean_rho, evidence)
     note = f"mean correlation {LOW - effect.value:.2f} over {len(table.cases)} cases; interval over {over}"
-    return Verdict(f"how far the mean correlation is below {LOW:g}", effect, judge(effect, 0.0), (), note)
+    says = f"how far the mean correlation is below {LOW:g}"
+    return Verdict(says, effect, judge(effect, 0.0), (), note, _counted(over))
 
 
 @claim(PAPER, "Tables S5, S6", "Along one training, rankings of checkpoints agree much.")
@@ -74,7 +76,7 @@ def protocols_disagree(evidence: Evidence) -> Verdict:
     effect, over = _below(1.0, table, _agreement(evidence, table).order_tau, _mean_order_tau, evidence)
     small = Estimate(effect.value - _SMALL, effect.low - _SMALL, effect.high - _SMALL, effect.n)
     note = f"1 − τ is {effect.value:.2f} ({effect.low:.2f} to {effect.high:.2f} over {over})"
-    return Verdict(f"1 − τ, above {_SMALL:g}", small, judge(small, 0.0), (), note)
+    return Verdict(f"1 − τ, above {_SMALL:g}", small, judge(small, 0.0), (), note, _counted(over))
 
 
 @claim(PAPER, "Figure S7", "LRP can be best under MoRF and worst under LeRF.")
@@ -95,7 +97,7 @@ def lrp_first_and_last(evidence: Evidence) -> Verdict:
     so = [part["so"] for part in parts]
     effect = Estimate(float(np.mean(so)), np.nan, np.nan, len(so))
     note = f"in {sum(so)} of {len(so)} models and data sets, by mean scores; no test of the ranks"
-    return Verdict("share where it is so", effect, HELD if any(so) else NOT_HELD, tuple(parts), note)
+    return Verdict("share where it is so", effect, HELD if any(so) else NOT_HELD, tuple(parts), note, PAIRS)
 
 
 @claim(PAPER, "Figure S7", "IG, I⊙G and DeepLift fall faster under LeRF than under MoRF.")
@@ -231,7 +233,11 @@ def _leads(evidence: Evidence, table: CaseTable, ahead: Sequence[int], says: str
 
     effect, over = _estimated(table, between, gap, evidence)
     note = f"{len(table.cases)} cases; interval over {over}"
-    return Verdict(says, effect, judge(effect, 0.0), (), note)
+    return Verdict(says, effect, judge(effect, 0.0), (), note, _counted(over))
+
+
+def _counted(over: str) -> str:
+    return PAIRS if over == PAIRS else "samples"
 
 
 def _below(
@@ -251,7 +257,7 @@ def _estimated(
 ) -> tuple[Estimate, str]:
     """A number with its interval over models and data sets where it has one, else over samples; and which."""
     if between.low is not None and between.high is not None:
-        return Estimate(_end(between.value), between.low, between.high, len(table.pairs)), "models and data sets"
+        return Estimate(_end(between.value), between.low, between.high, len(table.pairs)), PAIRS
     value, n = statistic(table, table.ranks), min(case.n for case in table.cases)
     if n < 2 or np.isnan(value):
         return Estimate(value, np.nan, np.nan, n), "nothing, as there is one sample"
