@@ -235,11 +235,13 @@ def _notes(results: Sequence[Result], paper: str, rows: int) -> Iterator[str]:
     if len(results) > 1:
         yield f"Claims are tested on all of {', '.join(result.name for result in results)}."
     data = [(result.facts["data"]["name"], result.facts["data"]["n"]) for result in results]
-    told = (
-        f"{' or '.join(f'{n:,}' for n in sorted({k for d, k in data if d == name}))} samples of {name}"
-        for name in dict(data)
-    )
+    told = (f"{_range([n for d, n in data if d == name])} samples of {name}" for name in dict(data))
     yield f"{'; '.join(told)}; the paper's are others."
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _named(result: Result, profile: Profile | None) -> tuple[dict[str, str], dict[str, str]]:
