@@ -66,6 +66,15 @@ def test_methods_are_found_by_what_they_are(idsds):
     assert set(idsds.beside["metric"]) == {"sds"}
 
 
+def test_a_profile_at_its_own_settings_differs_in_none(tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    methods = ["IG", "IG-U", "RISE", "Saliency"]
+    few = {"data": X[:3], "methods": methods, "metrics": ["sds"], "target": "predicted"}
+    hc.Benchmark(models={"resnet18": net}, profile="idsds", **few).run(tmp_path / "r", progress="none")
+    rows = {r["as"]: r["settings"] for r in compare(tmp_path / "r", "idsds", resamples=20).beside.iter_rows(named=True)}
+    assert rows == dict.fromkeys(methods, "")
+
+
 def test_a_signed_map_is_not_taken_for_its_absolute_value():
     assert _kind("saliency") != _kind("saliency(post=abs)")
     assert _kind("rise(samples=9, fill=zero)") == _kind("rise")

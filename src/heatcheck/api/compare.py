@@ -12,6 +12,7 @@ import numpy as np
 from heatcheck.api.joined_runs import join_runs
 from heatcheck.api.questions import disagreements, questions
 from heatcheck.api.result import Result
+from heatcheck.core import catalogue
 from heatcheck.core.papers import PAPERS
 from heatcheck.core.spec import SpecError, parse
 from heatcheck.core.types import HeatcheckError
@@ -252,7 +253,7 @@ def _named(result: Result, profile: Profile | None) -> tuple[dict[str, str], dic
     differing: dict[str, str] = {}
     methods = [(str(m["name"]), str(m["spec"])) for m in result.facts["methods"] if not m.get("control")]
     for label in profile.aliases:
-        wanted = profile.apply("method", label)
+        wanted = catalogue.build("method", profile.apply("method", label)).name  # as runs write it, without defaults
         exact = [name for name, spec in methods if spec == wanted]
         close = [name for name, spec in methods if _kind(spec) == _kind(wanted)]
         found = [*exact, *sorted(close, key=lambda name: name != label)]
