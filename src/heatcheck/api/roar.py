@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,9 +42,6 @@ from heatcheck.training.masks import CHANNELS, TopMasks, batched, read_facts, wr
 from heatcheck.training.pictures import preprocess_of
 from heatcheck.training.prepare import Prepared
 from heatcheck.training.recipe import Recipe, load_recipe
-
-if TYPE_CHECKING:
-    pass
 
 LEVELS = (10, 30, 50, 70, 90)
 PROTOCOLS = ("roar", "kar")
