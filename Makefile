@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # pip is silent but for its errors; each step says in a line what it does. A registry far away takes longer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt
 
-.venv/.base: pyproject.toml constraints.txt $(wildcard tools/torchvision_repair/*)
+.venv/.base: pyproject.toml constraints.txt $(wildcard tools/torchvision_repair/*.py tools/torchvision_repair/*.toml)
 	@echo 'Setting up .venv, once; about 2 minutes.'
 	@$(PYTHON) -m venv .venv
 	@echo '  1 of 3: torch (about 1 minute) …'
@@ -50,6 +50,7 @@ mutants: .venv/.dev  ## break every formula once: each must fail the test that i
 studies: .venv/.dev  ## trainings and runs after the papers, at a size for two cores; needs CIFAR-10, ImageNet pictures and movie reviews (hours)
 	$(BIN)/python -m studies.idsds_imagenet
 	$(BIN)/python -m studies.idsds_cifar
+	$(BIN)/python -m studies.idsds_table
 	$(BIN)/python -m studies.synthetic
 	$(BIN)/python -m studies.birds
 	$(BIN)/python -m studies.checkpoints

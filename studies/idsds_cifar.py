@@ -6,21 +6,19 @@ from studies.common import CIFAR10, RUNS, SHARED, needed, score_rows, table, tim
 from studies.idsds_imagenet import METHODS as SLOWER
 
 import heatcheck as hc
+from heatcheck.api.train import Trained
 from heatcheck.stats.claims import absolute_pairs, falls_with_depth, raw_beats_absolute, smooth_pairs, smoothing_hurts
 
 METHODS = {label: spec.replace("steps=16", "steps=8") for label, spec in SLOWER.items()}
 DEPTHS = (20, 32, 44, 56)
+WEIGHTS = {depth: SHARED / "weights" / f"cifar10_resnet{depth}_akamaster.safetensors" for depth in DEPTHS}
 
 
 def main(samples: int = 500) -> None:
-    weights = {d: SHARED / "weights" / f"cifar10_resnet{d}_akamaster.safetensors" for d in DEPTHS}
-    needed(CIFAR10, *weights.values())
+    needed(CIFAR10, *WEIGHTS.values())
     models, accuracies = {}, []
-    for depth, file in weights.items():
-        with timed(f"alignment of ResNet-{depth}"):
-            done = hc.train(
-                "align", variant="cifar", model=str(file), data=f"cifar10:{CIFAR10}", out=RUNS / f"r{depth}-aligned"
-            )
+    for depth in DEPTHS:
+        done = aligned(depth)
         models[f"ResNet-{depth}"] = done.spec
         accuracies.append((f"ResNet-{depth}", *(f"{done.record.accuracy[k]:.3f}" for k in ("before", "chosen"))))
     table(("top-1 of 10,000", "before", "after"), accuracies)
@@ -40,6 +38,18 @@ def main(samples: int = 500) -> None:
     ):
         print(verdict)
     print("page:", result.report(RUNS / "cifar-idsds" / "report.html"))
+
+
+def aligned(depth: int) -> Trained:
+    """A ResNet after alignment, which is done once."""
+    with timed(f"alignment of ResNet-{depth}"):
+        return hc.train(
+            "align",
+            variant="cifar",
+            model=str(WEIGHTS[depth]),
+            data=f"cifar10:{CIFAR10}",
+            out=RUNS / f"r{depth}-aligned",
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--steps", type=int, default=20, help="steps of IG, BT and curves, copies of SG")
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--learnt", type=int, default=0, help="documents that are learnt from; 0 for all")
-    options.add_argument("--encoders", nargs="+", choices=list(ENCODERS), default=["MiniLM", "MiniLM-L3"])
+    options.add_argument("--encoders", nargs="+", choices=list(ENCODERS), default=["MiniLM-L3", "DeBERTa-L6"])
     return options.parse_args()
 
 

@@ -119,8 +119,9 @@ def test_the_cost_of_roads_system_is_compared_with_the_published_procedure():
 
 def test_metric_peers_are_those_of_metrics_that_exist(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setattr(catalogue, "_own", {})  # what other tests have declared
     script = runpy.run_path(str(BENCHMARKS / "metrics.py"))
-    known = {id for id, e in catalogue.entries("metric").items() if e.module.startswith("heatcheck.")}
+    known = set(catalogue.entries("metric"))
     assert set(script["PEERS"]) <= known
     assert {u.id for u in script["chosen"](None, full=False)} == known - {"pscore", "m4_overall", "roar", "kar"}
 

@@ -65,15 +65,15 @@ CHECKS = {
         "same = pictures + pictures.flip(-1)\n"
         "assert hc.score(network, same, ['random'], metric='sds(fill=mirror)').isnan().all()",
     ),
-    "data/lines.py": (
+    "data/paragraphs.py": (
         "data",
-        "lines",
-        "open('texts.txt', 'w').write('good film\\n\\nbad film\\n')\n"
-        "data = hc.load_data('lines:texts.txt')\n"
+        "paragraphs",
+        "open('texts.txt', 'w').write('good film\\n\\n\\n\\nbad film')\n"
+        "data = hc.load_data('paragraphs:texts.txt')\n"
         "assert [s.content for s in data] == ['good film', '', 'bad film']\n"
         "assert [s.problem for s in data] == [None, 'the text is empty', None]\n" + TEXT_MODEL + "\n"
-        "open('texts.txt', 'w').write('good film\\nbad film\\n')\n"
-        "run(models=model, data='lines:texts.txt')",
+        "open('texts.txt', 'w').write('good film\\n\\nbad film')\n"
+        "run(models=model, data='paragraphs:texts.txt')",
     ),
     "models/strongest_colour.py": (
         "models",

@@ -9,6 +9,7 @@ import pytest
 
 import heatcheck as hc
 from heatcheck.core.types import HeatcheckError
+from heatcheck.models.vision_shim import load_transformers
 
 MUTANTS = (
     ("data/texts.py", "if not text.strip():", "if not text:", "test_every_text_has_scores_or_a_reason"),
@@ -19,6 +20,19 @@ MUTANTS = (
         "test_every_text_has_scores_or_a_reason",
     ),
     ("data/labels.py", "index >= len(self.classes)", "index > 99", "test_wrong_labels_are_told"),
+    (
+        "run/setup.py",
+        "(self.unread, self.strange)",
+        "(self.unread,)",
+        "test_numbers_that_are_no_class_of_the_model_are_told",
+    ),
+    (
+        "api/explain.py",
+        "known_label(labels[i], logits.shape[1])",
+        "known_label(labels[i], 99)",
+        "test_a_label_that_is_no_class_is_neither_right_nor_wrong",
+    ),
+    ("run/setup.py", '"" if model.gives_number else', "", "test_ratings_are_no_classes"),
 )
 FINE: dict[str, str] = {
     "one token": "good",
@@ -96,6 +110,60 @@ def test_wrong_labels_are_told() -> None:
     (said,) = [note for note in data.notes if "unlabelled" in note]
     assert said.startswith("3 of 7 samples count as unlabelled") and "label 7 is not a class index (0 to 1)" in said
     assert "label 'neutral' is not one of the 2 class names or an index" in said
+
+
+@pytest.mark.parametrize("target", ["predicted", "label"])
+def test_numbers_that_are_no_class_of_the_model_are_told(
+    target: str, bert_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where only the model says how many classes there are: on the terminal, in the plan, the record and the report."""
+    (tmp_path / "lab.csv").write_text("text,label\ngood film,5\nbad film,0\nthe film,1\n")
+    bench = hc.Benchmark(
+        models=f"hf:{bert_folder}",
+        data=tmp_path / "lab.csv",
+        methods=["occlusion", "random"],
+        metrics=["morf(steps=2)"],
+        target=target,
+    )
+    said = f"1 of 3 samples count as unlabelled: 1 × label 5 is no class of hf:{bert_folder} (0 to 1), such as '00000'"
+    bench.plan(progress="lines", calibrate=False)
+    assert said in capsys.readouterr().err
+    result = bench.run(tmp_path / "run", progress="lines")
+    assert said in capsys.readouterr().err
+    assert result.manifest["models"][0]["notes"] == [said]
+    assert "1 × label 5 is no class of" in result.report(tmp_path / "report.html").read_text()
+    statuses = [status for (status,) in result.samples().sort("sample").select("status").iter_rows()]
+    assert statuses[1:] == ["ok", "ok"] and (statuses[0] == "ok") == (target == "predicted")
+
+
+def test_a_label_that_is_no_class_is_neither_right_nor_wrong(bert_folder: Path) -> None:
+    data = hc.load_data([("a good film", 5), ("a bad film", 1)])
+    with pytest.warns(
+        UserWarning, match=r"1 of 2 samples count as unlabelled: 1 × label 5 is no class of .* \(0 to 1\)"
+    ):
+        found = hc.score(f"hf:{bert_folder}", data, ["random"], metric="morf(output=accuracy)")
+    assert found.isnan().tolist() == [[True, False]]
+
+
+def test_ratings_are_no_classes(bert_folder: Path, tmp_path: Path) -> None:
+    """A regression has no use for classes and no note about them; a classifier's says that there are none."""
+    (tmp_path / "reg.csv").write_text("text,label\ngood film,3.5\nbad film,0.2\nthe film,4.8\nthe plot,2\n")
+    network = load_transformers().AutoModelForSequenceClassification.from_pretrained(
+        bert_folder, num_labels=1, ignore_mismatched_sizes=True
+    )
+    tokenizer = load_transformers().AutoTokenizer.from_pretrained(bert_folder)
+    grid: dict[str, Any] = {"data": tmp_path / "reg.csv", "methods": ["random"], "metrics": ["morf(steps=2)"]}
+    number = hc.Benchmark(models={"number": (network, tokenizer)}, **grid).run(tmp_path / "number", progress="none")
+    assert set(number.scores()["status"]) == {"ok"}
+    (note,) = number.manifest["models"][0]["notes"]
+    assert note.startswith("number gives one number per input")
+    assert number.manifest["data"]["notes"] == ["texts are column 'text', labels are column 'label'"]
+    two = hc.Benchmark(models={"two": f"hf:{bert_folder}"}, **grid)
+    assert two.run(tmp_path / "two", progress="none").manifest["models"][0]["notes"] == [
+        "labels are numbers, such as 3.5, and no classes of two: all samples count as unlabelled"
+    ]
+    with pytest.raises(HeatcheckError, match=r"no sample of 'reg' has a label: labels are numbers, such as 3\.5"):
+        hc.Benchmark(models=f"hf:{bert_folder}", target="label", **grid).setup()
 
 
 @pytest.mark.parametrize(

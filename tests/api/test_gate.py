@@ -13,6 +13,7 @@ import heatcheck as hc
 from heatcheck.api.gate import gate
 from heatcheck.cli import app
 from heatcheck.core.spec import SpecError
+from heatcheck.report.gate import COLUMNS, cells, sentence
 from heatcheck.stats.inferiority import INFERIOR, NOT_INFERIOR
 
 MUTANTS = (
@@ -23,6 +24,18 @@ MUTANTS = (
         '    if False:\n        told = " and "',
         "test_other_settings_of_a_metric_or_method_are_refused",
     ),
+    (
+        "api/gate.py",
+        "in old.circular | new.circular]",
+        "in set()]",
+        "test_methods_that_ask_the_metrics_own_questions_are_not_judged",
+    ),
+    (
+        "api/gate.py",
+        'old.model["identity"] == new.model["identity"]',
+        "False",
+        "test_nothing_is_inferior_to_itself_and_maps_need_not_be_compared",
+    ),
     ("cli/gate.py", "if not found.passed:", "if found.passed:", "test_the_exit_code_is_the_verdict"),
     (
         "report/gate.py",
@@ -31,7 +44,8 @@ MUTANTS = (
         "test_junit_has_a_failure_for_each_method_that_does_not_pass",
     ),
 )
-GRID = {"methods": ["input_x_gradient", "occlusion(units=grid(2))", "random"], "metrics": ["sds(units=grid(2))"]}
+CIRCULAR, FINER = "occlusion(units=grid(2))", "occlusion(units=grid(4))"
+GRID = {"methods": ["input_x_gradient", FINER, CIRCULAR, "random"], "metrics": ["sds(units=grid(2))"]}
 METRIC = "sds(units=grid(2))"
 
 
@@ -68,6 +82,17 @@ class Backwards(nn.Module):
         return 2 * y.detach() - y
 
 
+class Twin(nn.Module):
+    """The same answers and gradients under another name of every weight, and with one that nothing asks for."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.inner, self.unused = net, nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
 X = torch.randn(24, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
@@ -77,7 +102,7 @@ def runs(tmp_path_factory):
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("gate")
     net = make_net()
-    models = {"base": net, "int8": rounded_to_int8(net), "backwards": Backwards(net)}
+    models = {"base": net, "int8": rounded_to_int8(net), "backwards": Backwards(net), "twin": Twin(net)}
 
     def make(name, models, data=X, **other):
         hc.Benchmark(models=models, data=data, **{**GRID, **other}).run(folder / name, progress="none")
@@ -95,7 +120,7 @@ def runs(tmp_path_factory):
 def test_rounded_weights_pass_and_wrong_gradients_do_not(runs):
     good = gate("base", "int8", margins={METRIC: 0.1}, run=runs / "all")
     assert (good.verdict, good.passed) == (NOT_INFERIOR, True)
-    assert {method for _, method, _ in good.rows} == {"input_x_gradient", "occlusion(units=grid(2))"}
+    assert {method for _, method, _ in good.rows} == {"input_x_gradient", FINER}
     assert all(alike.value > 0.95 for alike, _ in good.agreement.values())
     bad = gate("base", "backwards", margins={METRIC: 0.1}, methods=["input_x_gradient"], run=runs / "all")
     assert bad.verdict == INFERIOR
@@ -112,9 +137,30 @@ def test_two_folders_say_what_one_says(runs):
 
 def test_nothing_is_inferior_to_itself_and_maps_need_not_be_compared(runs):
     same = gate(runs / "base", runs / "base", margins={"sds": 1e-9}, maps=False)
-    assert same.verdict == NOT_INFERIOR
+    assert same.verdict == NOT_INFERIOR and same.same and same.record()["same_model"]
+    assert sentence(same).endswith(
+        "; base and candidate are the same model, so that this says nothing about a changed one."
+    )
+    assert not gate(runs / "base", runs / "int8", margins={"sds": 0.1}, maps=False).same
     assert same.agreement == {}
     assert same.table["maps"].null_count() == same.table.height
+
+
+def test_methods_that_ask_the_metrics_own_questions_are_not_judged(runs):
+    found = gate(runs / "base", runs / "int8", margins={"sds": 0.1}, methods=[FINER, CIRCULAR])
+    assert [method for _, method, _ in found.rows] == [FINER] and set(found.agreement) == {FINER}
+    assert f"{CIRCULAR} asks the questions of {METRIC} (circular), and is not judged by it" in found.notes
+    with pytest.raises(SpecError, match=r"asks the questions of sds.*: name other methods, or another metric"):
+        gate(runs / "base", runs / "int8", margins={"sds": 0.1}, methods=[CIRCULAR])
+
+
+def test_two_models_with_the_same_scores_are_asked_about(runs):
+    found = gate("base", "twin", margins={METRIC: 0.1}, run=runs / "all")
+    assert not found.same and found.notes[-1].endswith("are they the same model?")
+    assert "same model" not in sentence(found)
+    row = cells(found)[0]
+    assert row[COLUMNS.index("maps agree")] == "1.00 on all samples"
+    assert float(row[COLUMNS.index("p")].lstrip("< ")) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -154,7 +200,7 @@ def test_what_is_asked_wrongly_is_named(runs, arguments, told):
 
 
 def test_models_and_folders_are_told_apart(runs):
-    with pytest.raises(SpecError, match="has 3 models, base, int8, backwards: name two of them"):
+    with pytest.raises(SpecError, match="has 4 models, base, int8, backwards, twin: name two of them"):
         gate(runs / "all", runs / "base", margins={"sds": 0.1})
     with pytest.raises(SpecError, match="all has no model 'int'; did you mean int8"):
         gate("base", "int", margins={"sds": 0.1}, run=runs / "all")
@@ -178,7 +224,7 @@ def test_the_exit_code_is_the_verdict(runs):
     assert "\nINFERIOR: " in bad.output
     wrong = CliRunner().invoke(app, ["gate", "a", "b", "--metric", "sds", "--margin", "0.1", "--margin", "0.2"])
     assert wrong.exit_code == 2
-    assert "give each metric its own --margin" in wrong.output
+    assert "1 metric (sds) and 2 margins: give each metric its own --margin" in wrong.output
     assert CliRunner().invoke(app, ["gate", "a", "b", "--metric", "sds"]).exit_code == 2
 
 
@@ -188,7 +234,7 @@ def test_junit_has_a_failure_for_each_method_that_does_not_pass(runs, tmp_path):
     command(runs, "backwards", "--junit", str(tmp_path / "gate.xml"), "--markdown", str(tmp_path / "gate.md"))
     suite = tree.parse(tmp_path / "gate.xml").getroot()[0]
     failures = {case.get("name"): [f.get("type") for f in case] for case in suite}
-    assert failures == {"input_x_gradient": ["inferior"], "occlusion(units=grid(2))": []}
+    assert failures == {"input_x_gradient": ["inferior"], FINER: []}
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     shown = (tmp_path / "gate.md").read_text()
     assert shown.startswith("**INFERIOR")

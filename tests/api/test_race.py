@@ -1,5 +1,6 @@
 """Races as runs: who is explained on how many samples, what is said, and that a killed race ends with the same verdict."""
 
+import hashlib
 import json
 import os
 import signal
@@ -15,8 +16,13 @@ from torch import nn
 from typer.testing import CliRunner
 
 import heatcheck as hc
+from heatcheck.api.race import Engine
 from heatcheck.cli import app
+from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
+from heatcheck.core.types import HeatcheckError
+from heatcheck.report.race import RaceCase
+from heatcheck.stats.race import Goal, Race
 
 MUTANTS = (
     (
@@ -30,6 +36,12 @@ MUTANTS = (
         "(n - len(self.order)) * self.each",
         "n * self.each",
         "test_the_worst_is_explained_no_further_and_the_best_is_found",
+    ),
+    (
+        "api/race.py",
+        "self.each(racing, asked) + made_up",
+        "self.each(racing, asked)",
+        "test_a_method_that_rests_is_explained_no_further_until_it_is_woken",
     ),
     (
         "api/race.py",
@@ -100,6 +112,80 @@ def test_the_worst_is_explained_no_further_and_the_best_is_found(linear, picture
     means = {row["method"]: row["mean"] for row in full.leaderboard().full.iter_rows(named=True) if row["n"] == 64}
     assert max(METHODS, key=means.get) == "exact"
     assert race.low[0, 1] <= means["exact"] - means["near"] <= race.high[0, 1]
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """What a test declares is forgotten after it."""
+    monkeypatch.setattr(catalogue, "_own", dict(catalogue._own))
+
+
+def scripted(scores):
+    """Methods and a metric that give these scores, in the order in which a race looks at pictures that are their numbers."""
+    n = scores.shape[1]
+    pictures = torch.arange(n, dtype=torch.float64)[:, None, None, None].expand(n, 3, 4, 4).clone()
+    names = [sample.name for sample in hc.load_data(pictures)]
+    order = sorted(range(n), key=lambda i: hashlib.sha256(f"0|{names[i]}".encode()).digest())
+    table = torch.empty(scores.shape, dtype=torch.float64)
+    table[:, order] = torch.from_numpy(scores)
+
+    def scripted_method(row):
+        @hc.method(f"scripted_{row}")
+        def method(model, x, target):
+            """A given number, after a pass."""
+            model(x)
+            return table[row][x[:, 0, 0, 0].long()][:, None, None, None].expand_as(x)
+
+        return method
+
+    @hc.metric("first_value", better="higher", within=(-1, 1), family="form")
+    def first_value(model, x, target, maps):
+        """The map's first number."""
+        return maps.flatten(2)[:, :, 0].clamp(-1, 1)
+
+    return pictures, {f"m{row}": scripted_method(row) for row in range(len(scores))}, [first_value]
+
+
+def overtaken():
+    """The noisy m1 overtakes m0 after some samples; m2 moves with m0, a little below: it rests while m0 is chosen."""
+    rng = np.random.default_rng(0)
+    base, other = rng.uniform(-0.05, 0.05, 400), rng.uniform(-0.9, 0.9, 400)
+    for part, ahead in ((slice(304), -0.01), (slice(304, 400), 0.125)):
+        other[part] += base[part].mean() - other[part].mean() + ahead
+    return np.stack([base, other, base - 0.001])
+
+
+def test_a_method_that_rests_is_still_open():
+    race = Race(("m0", "m1", "m2"), Goal(1, 0.05), 400, 2.0).after(overtaken()[:, :304])
+    assert race.racing == ("m0", "m1")
+    assert RaceCase("net", "sds", race).verdict().endswith("still open: m0, m1 and m2.")
+
+
+def test_a_method_that_rests_is_explained_no_further_until_it_is_woken(tmp_path, monkeypatch, own):
+    pictures, methods, metrics = scripted(overtaken())
+    seen = []
+    look = Engine.look
+    monkeypatch.setattr(Engine, "look", lambda *a: (look(*a), seen.append((a[3], dict(a[1].explained)))))
+    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).double()
+    found = hc.race(network, pictures, out=tmp_path, methods=methods, metrics=metrics, margin=0.05, **HOW)
+    rested = [n for n, explained in seen if explained["m2"] < n]
+    assert rested
+    woken = [n for i, (n, _) in enumerate(seen) if n in [before for before, _ in seen[:i]]]
+    assert woken, "who was woken makes up for what it missed before anything is decided"
+    spent = hc.Result.open(tmp_path).facts["passes"]
+    assert found.report.passes == spent["forwards"] + spent["backwards"]
+
+
+def test_scores_beyond_the_range_that_a_metric_states_end_a_race_with_its_name(linear, pictures, tmp_path, own):
+    @hc.metric("mistaken_range", better="higher", within=(0, 1e-9), family="form")
+    def mistaken(model, x, target, maps):
+        """More than it says."""
+        return maps.flatten(2).abs().sum(2)
+
+    with pytest.raises(
+        HeatcheckError, match=r"mistaken_range on Sequential: a value of .* is beyond the reach of 1e-09"
+    ):
+        raced(linear, pictures, tmp_path, metrics=[mistaken])
 
 
 def test_settled_metrics_are_asked_no_further(linear, pictures, tmp_path):
@@ -182,6 +268,7 @@ def test_the_command_line_ends_with_a_verdict_a_table_and_the_share(study):
     assert found.exit_code == 0, found.output
     assert "the best 2 of 3 methods are" in found.stdout and "by more than 0.3" in found.stdout
     assert "decided at" in found.stdout and "passes of a full run (" in found.stdout
+    assert "−0." in found.stdout and "-0." not in found.stdout
     wrong = CliRunner().invoke(app, ["race", study("plain"), "--goal", "first"])
     assert wrong.exit_code == 2 and "goal 'first' should be" in wrong.stderr
 

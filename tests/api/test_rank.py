@@ -15,8 +15,9 @@ from heatcheck.core.types import HeatcheckError
 
 MUTANTS = (
     ("api/joined_runs.py", "if before[0] != identity:", "if False:", "test_one_label_for_two_components_is_refused"),
-    ("api/joined_runs.py", "                if key in by:\n", "                if False:\n", "test_the_same_case_twice_is_refused"),
+    ("api/joined_runs.py", "        if key in by:\n", "        if False:\n", "test_the_same_case_twice_is_refused"),
     ("api/joined_runs.py", 'lower = protocol.unit == "%" and (entry["better"] == "higher")', "lower = False", "test_accuracies_are_areas_in_per_cent"),
+    ("api/joined_runs.py", "answers = origin.section.samples().filter(pl.col(\"model\") == origin.model)", "answers = origin.section.samples().head(0)", "test_accuracies_by_share_go_by_the_names_of_all_runs"),
     ("api/joined_runs.py", 'pl.col("predicted") == pl.col("label")', 'pl.col("predicted") >= 0', "test_accuracies_are_areas_in_per_cent"),
 )  # fmt: skip
 
@@ -53,6 +54,22 @@ def run(dark_and_bright, tmp_path_factory):
     return make
 
 
+def test_samples_that_two_runs_share_count_once(run):
+    """The same network on six samples and on four of them is not two data sets."""
+    whole, part = run("first", {"a": 0, "b": 1}), run("part", {"a": 0}, samples=4)
+    with pytest.raises(HeatcheckError, match="on 6 and 4 samples of which 4 are the same; leave one of them out"):
+        hc.rank([whole, part])
+    other = run("other metric", {"a": 0}, metrics=["sds"], samples=4)
+    found = hc.rank([whole, other])
+    assert {case.protocol.metric for case in found.table.cases} == {"morf", "lerf", "sds"}
+    assert len(found.table.pairs) == 2 and len({case.pair for case in found.table.cases}) == 3
+
+
+def test_metrics_are_a_list(two):
+    with pytest.raises(HeatcheckError, match=r"metrics='sds': expected a list of names, such as \['sds'\]"):
+        hc.rank(two, metrics="sds")
+
+
 @pytest.fixture(scope="module")
 def two(run):
     return [run("first", {"a": 0, "b": 1}), run("second", {"c": 2})]
@@ -87,6 +104,41 @@ def test_accuracies_are_areas_in_per_cent(ranked, two):
     facts = ranked.runs.stats_facts
     better = {c.protocol.metric: facts.higher_is_better[c.protocol.name] for c in ranked.table.cases}
     assert better == {"morf": False, "lerf": True}
+
+
+def test_accuracies_by_share_are_means_of_the_stored_curves(ranked, two):
+    found = ranked.accuracy_by_share
+    assert set(found["method"]) == {"IG", "saliency", "IxG", "random"} and found["model"].n_unique() == 3
+    result = hc.Result.open(two[1])
+    for protocol in found["protocol"].unique():
+        curves = result.curves("c", protocol)
+        for method in ("IG", "random"):
+            own = found.filter((pl.col("model") == "c") & (pl.col("protocol") == protocol), method=method).sort("share")
+            stored = torch.tensor(curves.filter(method=method)["curve"].to_list())
+            assert own["accuracy"].to_list() == pytest.approx((100 * stored.mean(dim=0)).tolist(), abs=1e-4)
+            assert own["share"].to_list() == [0, 0.25, 0.5, 0.75, 1]
+    assert len(ranked.record()["accuracy_by_share"]) == found.height
+
+
+def test_accuracies_by_share_go_by_the_names_of_all_runs(run, two):
+    """A run that calls a network and a method otherwise is read under its own names and shown under the others'."""
+    named = {**METHODS, "integrated gradients": METHODS["IG"]}
+    del named["IG"]
+    other = run("road", {"z": 0}, methods=named, metrics=["road(order=morf, output=accuracy)"])
+    found = hc.rank([two[0], other], resamples=20).accuracy_by_share.filter(metric="road")
+    assert set(found["model"]) == {"a"} and "IG" in set(found["method"])
+    assert found["share"].min() == 0, "ROAD's curves begin with the first removal; the whole input is put before it"
+
+
+def test_random_is_told(ranked):
+    told = ranked.record()["against_random"]
+    assert told["tested"] == 6
+    board = {row["method"]: row for row in ranked.leaderboard().iter_rows(named=True)}
+    better = ranked.against_random.better
+    for method, row in board.items():
+        column = better[:, ranked.table.methods.index(method)]
+        assert (row["not_better"], row["tested"]) == ((column == 0).sum(), 6)
+    assert len(told["nothing_better"]) == (better == 0).all(axis=1).sum()
 
 
 def test_methods_that_a_run_lacks_are_told(run, two):
@@ -154,10 +206,20 @@ def test_the_command_writes_page_json_tables_and_figures(two, tmp_path):
     done = CliRunner().invoke(app, ["rank", *map(str, two), "--by", "model", "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "leads with κ" in done.output and "rank.html" in done.output
+    assert "better than random" in done.output
     record = json.loads((out / "rank.json").read_text())
     assert record["cases"] == 6 and {m["method"] for m in record["methods"]} == {"IG", "saliency", "IxG"}
     tables = {path.name for path in (out / "tables").iterdir()}
-    for name in ("leaderboard", "wins", "scores", "ranks", "agreement", "morf_lerf", "ranks_by_model"):
+    for name in (
+        "leaderboard",
+        "wins",
+        "scores",
+        "ranks",
+        "agreement",
+        "morf_lerf",
+        "ranks_by_model",
+        "accuracy_by_share",
+    ):
         assert {f"{name}.{ending}" for ending in ("csv", "parquet", "md", "tex")} <= tables
     board = pl.read_csv(out / "tables" / "leaderboard.csv")
     assert board.equals(pl.read_parquet(out / "tables" / "leaderboard.parquet").select(board.columns))
@@ -176,3 +238,5 @@ def test_json_alone_is_on_stdout(two, tmp_path):
     assert json.loads(done.stdout)["agreement"]["kendall_w"] is not None
     wrong = CliRunner().invoke(app, ["rank", *map(str, two), "--metrics", "moorf"])
     assert wrong.exit_code == 2 and "did you mean" in wrong.output
+    by = CliRunner().invoke(app, ["rank", *map(str, two), "--by", "colour"])
+    assert by.exit_code == 2 and "'colour' is not one of 'model'" in by.output and "Value error" not in by.output

@@ -486,8 +486,8 @@ def test_a_small_work_is_done_in_this_process_unless_workers_are_asked_for(
 ) -> None:
     kinds = []
 
-    def executor(self: Runner, parts: Any, known: Any, shown: Any, *, apart: bool = False) -> Any:
-        kinds.append(self.place(parts, known, shown, apart=apart))
+    def executor(self: Runner, parts: Any, expected: Any, gauge: Any, *, apart: bool = False) -> Any:
+        kinds.append(self.place(parts, expected, gauge.shown, apart=apart))
         raise hc.HeatcheckError("far enough")
 
     monkeypatch.setattr(Runner, "executor", executor)
@@ -890,13 +890,19 @@ def test_words_for_the_class_are_warm_and_against_it_cold() -> None:
     assert plain.endswith("good[1.00]ness no[−0.50]")
 
 
-def test_texts_become_a_sheet_or_a_page(bert: str, tmp_path: Path) -> None:
+def test_texts_become_a_sheet_or_a_page(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("explain", "--text", "a good film <script>", "-m", bert, "--method", "saliency,random", "--out")
     done = heatcheck(*asked, tmp_path / "sheet.png")
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'sheet.png'}\n"), done.output
     with Image.open(tmp_path / "sheet.png") as page:
         colours = np.asarray(page.convert("RGB")).astype(int)
     assert ((colours[..., 0] - colours[..., 2]) > 60).any()  # warm words
+    assert "cannot be drawn" not in done.stderr
+    monkeypatch.setattr("heatcheck.report.fonts._NAMES", ())
+    monkeypatch.setattr("heatcheck.report.fonts.font_folders", list)
+    unseen = heatcheck("explain", "--text", "a good 电影", "-m", bert, "--out", tmp_path / "unseen.png")
+    told = "2 characters (电 影) cannot be drawn with the installed fonts; write .html instead"
+    assert told in unseen.stderr and unseen.exit_code == 0
     heatcheck(*asked, tmp_path / "sheet.html")
     html = (tmp_path / "sheet.html").read_text(encoding="utf-8")
     assert html.count('<div class="reading">') == 2 and "<script" not in html and 'title="good: ' in html

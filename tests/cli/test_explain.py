@@ -1,9 +1,12 @@
-"""What `explain` says about its own time, and about what it could not read."""
+"""What `explain` takes for a text, and what it says about its own time and about what it could not read."""
+
+from pathlib import Path
 
 import pytest
 
 import heatcheck as hc
-from heatcheck.cli.explain import announced, explained
+from heatcheck.cli.explain import announced, check_pictures, explained, sorted_out
+from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Modality, NotApplicable, Sample
 from heatcheck.data.base import Dataset
 from heatcheck.models.text import TextModel
@@ -22,6 +25,18 @@ MUTANTS = (
         "        note(unread, quiet=quiet)\n",
         "        pass\n",
         "test_a_note_tells_what_is_cut_off_of_texts",
+    ),
+    (
+        "cli/explain.py",
+        'modality_of_model(model) == "text":',
+        'modality_of_model(model) == "image":',
+        "test_what_is_no_file_is_a_text_for_a_text_model",
+    ),
+    (
+        "cli/explain.py",
+        "(texts or with_texts) and not any(_is_file(name) or _ends_as_picture(name) for name in names)",
+        "(texts or with_texts)",
+        "test_words_beside_a_text_are_texts_unless_there_is_a_file",
     ),
 )
 LONG, SHORT = "good film " * 20, "a good film"
@@ -101,3 +116,47 @@ def test_a_note_tells_what_is_cut_off_of_texts(capsys: pytest.CaptureFixture[str
 
     assert "bert reads 12 tokens, and 1 of 2 texts is longer: what lies beyond is cut off" in told([LONG, SHORT])
     assert told([SHORT]) == told([LONG], quiet=True) == ""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the process is, with a picture's file and another."""
+    for name in ("cat.png", "notes.txt"):
+        (tmp_path / name).write_text("what a film")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_is_no_file_is_a_text_for_a_text_model(here: Path) -> None:
+    for names in (["dull"], [""], ["dull", "a bad film"], ["dog.png"], ["x" * 5000]):
+        assert sorted_out(names, "minilm_sentiment", False) == ([], names)
+    assert sorted_out(["cat.png"], "minilm_sentiment", False) == (["cat.png"], [])
+    for model in ("efficientnet_lite0", None):
+        assert sorted_out(["dull"], model, False) == (["dull"], [])
+
+
+def test_words_beside_a_text_are_texts_unless_there_is_a_file(here: Path) -> None:
+    sentence = "a bad film"
+    assert sorted_out([sentence, "bad"], None, False) == ([], [sentence, "bad"])
+    assert sorted_out(["bad"], None, True) == ([], ["bad"])
+    assert sorted_out([""], None, False) == ([], [""])
+    for picture in ("cat.png", "absent.png"):
+        assert sorted_out([sentence, picture, "bad"], None, False) == ([picture, "bad"], [sentence])
+
+
+def test_a_file_that_is_no_picture_is_not_explained_by_its_name(here: Path) -> None:
+    check_pictures(["cat.png"])
+    with pytest.raises(SpecError, match=r"'notes.txt' does not end as a picture does.*heatcheck explain - < notes.txt"):
+        check_pictures(["notes.txt"])
+    with pytest.raises(SpecError, match=r"there is no picture 'dull'; .* write --text 'dull'"):
+        check_pictures(["dull"])
+
+
+def test_an_empty_text_is_said_to_be_empty_and_a_files_name_is_a_text(here: Path) -> None:
+    def found(*texts: str) -> list[str]:
+        asked = {"saliency": "saliency"}
+        return [e.input for e in explained(small_model(), texts, asked, None, READ_AS, lenient=False, quiet=True)]
+
+    with pytest.raises(hc.HeatcheckError, match="text 2: the text is empty"):
+        found("good", "")
+    assert found("cat.png", "good") == ["cat.png", "good"]

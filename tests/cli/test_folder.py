@@ -93,6 +93,18 @@ def files(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
+def test_the_tables_of_a_run_are_exported(folder: Path, tmp_path: Path) -> None:
+    done = heatcheck("export", folder, "--table", "means", "--out", tmp_path / "table.tex")
+    assert done.exit_code == 0 and r"\toprule" in (tmp_path / "table.tex").read_text()
+    done = heatcheck("export", folder, "--table", "leaderboard", "--format", "csv")
+    assert done.exit_code == 0 and pl.read_csv(folder / "leaderboard.csv").height == 2
+    assert set(exported(folder, "--table", "means")["method"]) == {"saliency", "random"}
+    for table in ("means", "leaderboard"):
+        assert "saliency" in heatcheck("export", folder, "--table", table, "-f", "md", "--out", "-").stdout
+    done = heatcheck("export", folder, "-f", "md")
+    assert done.exit_code == 2 and "--table means" in done.output
+
+
 # -- a second run into the folder -------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,13 @@ import pytest
 import torch
 
 import heatcheck as hc
+from heatcheck.cli.train import usual_folder
 from heatcheck.models.weights import load_weights
 
 MODEL = "small:resnet(depth=8, width=4, size=16)"
+MUTANTS = (
+    ("cli/train.py", "ready.record if plan and out is None else ", "", "test_a_plan_needs_no_folder"),
+)  # fmt: skip
 FEW = ("--set", "epochs=2", "--set", "batch=8", "--set", "augment=pad_crop", "--threads", "1")
 
 
@@ -110,6 +115,30 @@ def test_a_plan_trains_nothing(dark_and_bright, tmp_path):
     assert plan["backwards"] == 32
     assert plan["seconds"] > 0
     assert not (tmp_path / "net").exists()
+
+
+def test_a_plan_needs_no_folder(trained, dark_and_bright, tmp_path):
+    """Nor does it look into the folder that would be taken, where another training may be."""
+    out, _ = trained
+    asked = ("train", "plain", "--model", MODEL, "--data", dark_and_bright, *FEW, "--set", "lr=0.5", "--plan")
+    usual = tmp_path / usual_folder("plain", "", MODEL, str(dark_and_bright))
+    shutil.copytree(out, usual)
+    ran = heatcheck(*asked, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "16 samples × 2 epochs in 4 steps" in ran.stderr
+    assert "into" not in ran.stderr
+    ran = heatcheck(*asked, "--out", usual, cwd=tmp_path)
+    assert ran.returncode == 2 and "holds another training: lr is" in " ".join(ran.stderr.split())
+
+
+def test_without_a_folder_it_goes_to_one_in_runs_and_says_so(dark_and_bright, tmp_path):
+    ran = heatcheck("train", "plain", "--model", MODEL, "--data", dark_and_bright, *FEW, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    folder = usual_folder("plain", "", MODEL, str(dark_and_bright))
+    assert f"{MODEL} on {dark_and_bright}, recipe plain, into {folder}\n" in ran.stderr
+    assert f"model: trained:{folder}" in ran.stdout
+    assert json.loads((tmp_path / folder / "training.json").read_text())["finished"]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
 
 
 def test_recipes_are_listed():

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from heatcheck.api.study import Study, StudyError
+from heatcheck.core import extras
 from heatcheck.core.types import HeatcheckError, Modality, TextPair
 from heatcheck.data import load_data
 from heatcheck.data.catalogue import modality_of_data, split_spec
@@ -177,8 +177,8 @@ def test_folders_are_recognised_by_their_files(package: StandIn, tmp_path: Path)
     assert load_data(str(tmp_path / "lines")).name == "lines-test", "a folder with docs/ is ERASER's"
 
 
-@pytest.mark.skipif(find_spec("datasets") is not None, reason="datasets is installed")
-def test_a_missing_package_is_said() -> None:
+def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     with pytest.raises(
         HeatcheckError, match=r'needs datasets, which is not installed: pip install "heatcheck\[datasets\]"'
     ):

@@ -1,5 +1,6 @@
 """Text classifiers: tokens, words, sentences, padding, and two roads to the same logits."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -247,6 +248,8 @@ def test_token_ids_are_taken_as_they_are(bert):
 
 
 def test_what_is_no_text_is_refused(bert):
+    with pytest.raises(HeatcheckError, match="reads texts, but sample 'n' is a picture"):
+        bert.encode(Sample("n", "d", Path("n.png")))
     with pytest.raises(HeatcheckError, match="reads texts, but sample 'n' is a int"):
         bert.encode(Sample("n", "d", 3))
     with pytest.raises(HeatcheckError, match="sees no token"):

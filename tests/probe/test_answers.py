@@ -27,6 +27,7 @@ MUTANTS = (
         "return own.exp()",
         "test_what_methods_differentiate_is_what_metrics_read",
     ),
+    ("probe/answers.py", "return F.logsigmoid(logit)", "return logit", "test_a_label_is_read_without_the_others"),
     (
         "probe/answers.py",
         "torch.where(self.label < 0, torch.nan, (winner == self.label).double())",
@@ -96,10 +97,26 @@ def test_one_number_is_no_probability(output):
     assert answers(logits, target).read("logit").item() == scalar(logits, target, "logit").item() == 3
 
 
+@pytest.mark.parametrize("output", ["logit", "prob", "logprob"])
+@given(st.integers(1, 5), st.integers(0, 10**6), st.sampled_from([1.0, 50.0]))
+def test_a_label_is_read_without_the_others(output, labels, seed, scale):
+    """What two classes with the logits 0 and its own would give, for metrics and methods alike."""
+    rng = torch.Generator().manual_seed(seed)
+    logits = torch.randn(9, labels, generator=rng, dtype=torch.float64) * scale
+    target = torch.randint(0, labels, (9,), generator=rng)
+    own = logits.gather(1, target[:, None])
+    truth = by_definition(torch.cat([0 * own, own], 1), torch.ones(9).long(), target, output)
+    got = Answers(Answers.compress(logits, target), target, target, multi_label=True).read(output)
+    torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(scalar(logits, target, output, multi_label=True), truth, rtol=1e-12, atol=1e-14)
+
+
 def test_unknown_outputs_are_named():
     got = answers(torch.zeros(1, 2), torch.tensor([0]))
     with pytest.raises(HeatcheckError, match=r"'softmax'.*logit, prob"):
         got.read("softmax")
+    with pytest.raises(HeatcheckError, match=r"'softmax'.*logit, prob"):
+        scalar(torch.zeros(1, 2), torch.tensor([0]), "softmax", multi_label=True)
     with pytest.raises(HeatcheckError, match=r"'accuracy' cannot be explained"):
         scalar(torch.zeros(1, 2), torch.tensor([0]), "accuracy")
 

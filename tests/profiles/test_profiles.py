@@ -1,13 +1,25 @@
 """Profiles: what they say exists, and the laws of applying them."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heatcheck.api.study import Study, StudyError
 from heatcheck.core import catalogue
 from heatcheck.core.spec import Spec, SpecError, parse
 from heatcheck.profiles import Profile, is_paper, load_profile, names
 
+MUTANTS = (
+    (
+        "profiles/__init__.py",
+        "{**meant.params, **changed}",
+        "{**changed, **meant.params}",
+        "test_an_alias_with_parameters_is_its_spec_with_these_changed",
+    ),
+)
 TOY = Profile(
     name="toy",
     note="",
@@ -49,6 +61,50 @@ def test_quick_is_what_the_specification_says() -> None:
         "smoothgrad(samples=8)",
     ]
     assert load_profile("quick").methods == load_profile("default").methods
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "meant"),
+    [
+        ("m4", "IG", "integrated_gradients"),
+        ("m4", "IG(steps=3)", "integrated_gradients(steps=3)"),
+        ("m4", " BT/H (start=0)", "bt_head(start=0)"),
+        ("m4", "random_7(grid=5)", "random(grid=5)"),
+        ("m4", "random_7()", "random(grid=7)"),
+        ("idsds", "I×G-SG abs.(samples=4)", "smoothgrad(of=input_x_gradient, post=abs, samples=4)"),
+        ("idsds", "IG-U(baseline=zero)", "integrated_gradients(baseline=zero)"),
+        ("m4", "IG(steps=", "integrated_gradients(steps="),
+        ("m4", "IGG(steps=3)", "IGG(steps=3)"),
+    ],
+)
+def test_an_alias_with_parameters_is_its_spec_with_these_changed(name: str, written: str, meant: str) -> None:
+    assert load_profile(name).spec(written) == meant
+
+
+def test_the_rest_of_an_alias_with_parameters_is_the_profiles() -> None:
+    whole, changed = (parse(load_profile("m4", "text").apply("method", m)) for m in ("LIME", "LIME(samples=30)"))
+    assert whole.params["samples"] == 1000 and changed == Spec("lime", {**whole.params, "samples": 30})
+    assert load_profile("m4", "text").apply("method", str(changed)) == str(changed)
+
+
+def test_a_mistake_after_an_alias_is_answered() -> None:
+    def wrong(method: str) -> str:
+        with pytest.raises(StudyError) as caught:
+            Study.of(models="minilm_sentiment", data="texts", profile="m4", methods=method)
+        return str(caught.value)
+
+    assert "method integrated_gradients has no parameter 'stepps'; did you mean steps" in wrong("IG(stepps=3)")
+    assert "the bracket is not closed" in wrong("IG(steps=3")
+    assert Study.of(models="minilm_sentiment", data="texts", profile="m4", methods="IG(steps=3), BT/H(start=0)")
+
+
+def test_the_page_on_texts_says_what_m4_is_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "text.md").read_text(encoding="utf-8")
+    part = page.partition("### M4's settings")[2].partition("\n## ")[0]
+    told = dict(re.findall(r"^\| `(.+?)` \| `(.+?)` \|$", part, re.MULTILINE))
+    m4 = load_profile("m4", "text")
+    meant = {m: m4.apply("method", m) for m in m4.methods} | {m: m4.apply("metric", m) for m in m4.metrics}
+    assert told == {name: spec for name, spec in meant.items() if name != spec}
 
 
 def test_m4_squares_is_m4_but_for_two_methods() -> None:

@@ -1,9 +1,12 @@
 """What `print(result.leaderboard())` shows."""
 
+import math
+
 import polars as pl
 import pytest
 
 from heatcheck import stats
+from heatcheck.core.spec import SpecError
 from heatcheck.report.board import Leaderboard
 from heatcheck.report.notes import notes
 from heatcheck.stats.leaderboard import LEADERBOARD
@@ -138,3 +141,86 @@ def test_an_interval_that_reaches_the_end_of_the_range_shows_its_ends(fake):
     full = made.full.with_columns(mean=pl.lit(0.5), low=pl.lit(0.2), high=pl.lit(1.0))
     assert "0.500 [0.200, 1.000]" in str(Leaderboard(full, made.facts))
     assert "0.500 ±0.400" in str(Leaderboard(full, stats.Facts({"sds": True})))
+
+
+def test_the_table_of_means_has_a_column_per_metric_with_the_best_bold(fake):
+    made = board(fake)
+    table = made.table("means")
+    for entry in made.full.iter_rows(named=True):
+        i = table.frame["method"].to_list().index(entry["method"])
+        assert table.frame[entry["metric"]][i] == entry["mean"]
+        cell = (i, entry["metric"])
+        assert (cell in table.best) == (entry["rank"] == 1)
+        assert (cell in table.tied) == (entry["ranked"] and entry["rank_low"] == 1 and entry["rank"] > 1)
+        assert cell not in table.shown or table.shown[cell].startswith("(") == (not entry["ranked"])
+    controls = made.full.filter("control")["method"].unique().to_list()
+    assert set(table.frame["method"][-len(controls) :]) == set(controls)
+    text = table.markdown().decode()
+    assert text.splitlines()[0] == "| method | morf ↓ | sds ↑ |"
+    assert f"{made.full['model'][0]} on {made.full['data'][0]}" in text.replace("\\", "")
+    assert text.count("**") == 2 * len(table.best) > 0 and "±" in text and "not ranked" in text
+
+
+def test_models_are_in_the_table_where_there_are_several(fake):
+    table = board(fake, models=("one", "two")).table("means")
+    assert table.columns[:2] == ["model", "method"]
+    assert {i for i, _ in table.best} & set(range(table.frame.height // 2, table.frame.height)), (
+        "each model has its best"
+    )
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "md", "tex"])
+@pytest.mark.parametrize("name", ["means", "leaderboard"])
+def test_tables_are_written_as_the_ending_says(fake, tmp_path, name, ending):
+    made = board(fake)
+    file = made.save(tmp_path / f"a.{ending}", name)
+    if ending in ("csv", "parquet"):
+        found = pl.read_csv(file) if ending == "csv" else pl.read_parquet(file)
+        assert found.columns == made.table(name).frame.columns and found.height == made.table(name).frame.height
+    if name == "leaderboard" and ending == "parquet":
+        beaten = [None if row is None else "; ".join(row) for row in made.full["beaten_by"].to_list()]
+        assert found["beaten_by"].to_list() == beaten and any(beaten)
+    if ending in ("md", "tex"):
+        assert "beaten" not in file.read_text() and "grad" in file.read_text()
+
+
+def test_a_leaderboard_says_how_many_samples_a_difference_needs(fake):
+    made = board(fake, models=("one", "two"), spoil=False)
+    rows = stats.detectable_on(made.full).filter(pl.col("metric") == "sds").rows(named=True)
+    each = [stats.samples_needed(0.05, r["spread"], tests=math.comb(r["methods"], 2)) for r in rows]
+    assert len(each) == 2 and made.samples_needed("sds", 0.05) == max(each) > min(each)
+    assert made.samples_needed("sds", max(r["difference"] for r in rows)) <= rows[0]["samples"] + 1
+    with pytest.raises(
+        SpecError, match="'pixels' does not rank two methods on two samples here; those that do: morf, sds"
+    ):
+        made.samples_needed("pixels", 0.05)
+    with pytest.raises(SpecError, match="a difference of 0 cannot be looked for"):
+        made.samples_needed("sds", 0)
+
+
+def test_a_note_tells_what_samples_can_find_and_how_far_the_best_is_ahead(fake):
+    made = board(fake, metrics=("sds",), spoil=False)
+    texts = [note.text for note in notes(made.full, made.facts)]
+    (row,) = stats.detectable_on(made.full).rows(named=True)
+    pairs = math.comb(row["methods"], 2)
+    price = float(f"{stats.samples_needed(row['difference'] / 4, row['spread'], tests=pairs):.2g}")
+    apart = f"means that differ by {row['difference']:.2g} (sds); a quarter of that would need about {price:.0f}"
+    assert f"{row['samples']} samples tell apart {apart}" in texts
+    best, other = made.full.filter("ranked").rows(named=True)[:2]
+    size = stats.against_others(small(fake, metrics=("sds",), spoil=False).scores(), made.facts, best["method"])
+    size = size.row(by_predicate=pl.col("method") == other["method"], named=True)
+    won = f"{best['method']} before {other['method']}, better on {100 * size['share']:.0f} % of the samples"
+    assert f"best and next: {won}, effect {size['effect']:.2f} (sds)" in texts
+
+
+def test_the_long_table_has_the_effect_against_random(fake):
+    text = board(fake).table("leaderboard").markdown().decode()
+    assert "| effect against random | better than random |" in text.splitlines()[0]
+    assert "Effect: mean difference, in standard deviations of the differences." in text
+
+
+def test_other_endings_and_tables_are_refused(fake, tmp_path):
+    with pytest.raises(SpecError, match=r"'a\.xlsx': a table is written as \.csv, \.parquet, \.md, \.tex"):
+        board(fake).save("a.xlsx")
+    with pytest.raises(SpecError, match="no table 'scores'; choose means or leaderboard"):
+        board(fake).save(tmp_path / "a.csv", "scores")

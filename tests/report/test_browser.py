@@ -10,7 +10,7 @@ from tests.report.test_text_page import long_run, review
 from heatcheck.report import write_report
 
 MUTANTS = [
-    ("report/templates/script.js", "sign * (column === 0 ?", "(column === 0 ?", "test_a_click_on_a_heading_sorts_the_table"),
+    ("report/templates/script.js", "sign * (column === 0 ||", "(column === 0 ||", "test_a_click_on_a_heading_sorts_the_table"),
     ("report/templates/script.js", "if (there) there.remove();", "if (there) return;", "test_methods_beside_a_long_text_are_chosen_by_clicks"),
     ("report/templates/style.css", ".wrap { max-width: 1160px;", ".wrap { min-width: 1160px;", "test_a_page_is_whole_at_every_width"),
 ]  # fmt: skip

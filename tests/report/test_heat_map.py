@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 
+import polars as pl
 import pytest
 
 from heatcheck.report import models_figure, render
@@ -50,6 +51,24 @@ def test_the_best_cell_has_the_strongest_colour(run):
         strongest = [c for c in panel.cells if c.shade == 8]
         assert f"{best['method'].item()} on {best['model'].item()}," in strongest[0].about
         assert sum(c.best for c in panel.cells) == 2  # of each model
+
+
+@pytest.mark.parametrize(
+    ("factor", "title"), [(2e-4, "infidelity, 10⁻³"), (2e-7, "infidelity, 10⁻⁶"), (1e7, "infidelity, 10⁶")]
+)
+def test_numbers_of_any_size_fit_into_their_cells(run, factor, title):
+    """They are given in thousandths, millions and so on, which the title says; under the pointer they are whole."""
+    board = run.leaderboard().full
+    means = board.filter((board["metric"] == "infidelity") & ~board["control"])["mean"].drop_nulls()
+    size = factor / means.max()
+    small = board.with_columns(mean=pl.when(metric="infidelity").then(pl.col("mean") * size).otherwise("mean"))
+    panel = heat_map(small, run.facts).panels[-1]
+    assert panel.title == title
+    assert all(len(cell.text) <= 6 for cell in panel.cells)
+    best = next(cell for cell in panel.cells if cell.shade == 8)
+    whole = float(best.about.split("infidelity: ")[1].split(", z")[0].replace("−", "-"))
+    power = int(title.split(", 10")[1].translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
+    assert float(best.text.replace("−", "-")) * 10.0**power == pytest.approx(whole, rel=0.02)
 
 
 def test_blank_cells_have_a_reason(run):

@@ -11,8 +11,10 @@ from html.parser import HTMLParser
 import polars as pl
 import pytest
 
+from heatcheck import stats
 from heatcheck.report import render, write_report
 from heatcheck.report.page import page_view
+from heatcheck.stats.power import in_words
 
 MUTANTS = (
     (
@@ -226,6 +228,20 @@ def test_a_circular_score_is_shown_and_not_ranked(page):
     board = page.sections["metrics"]
     assert "circular" in board and "the same queries to the model as this metric" in board
     assert "◌" in page.sections["overview"]
+
+
+def test_a_metric_says_what_its_samples_tell_apart_and_effects_against_random(fake, html):
+    run = small(fake)
+    board = run.leaderboard().full
+    for row in stats.detectable_on(board).iter_rows(named=True):
+        assert (
+            f"<bdi>{in_words(row)}</bdi>. With so many samples, such a difference is found in four runs of five."
+            in html
+        )
+    sizes = board.filter(pl.col("random_effect").is_not_null())
+    assert html.count('class="num wide roomy sizes"') == board.height
+    for effect, share in sizes.select("random_effect", "random_share").iter_rows():
+        assert f'sizes">{effect:.2f}<small>{100 * share:.0f} %</small>'.replace("-", "−") in html.replace("-", "−")
 
 
 def test_gaps_have_their_reasons(page):

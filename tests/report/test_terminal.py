@@ -12,6 +12,15 @@ from heatcheck.report.wording import decimals, half_interval, number, rank_set
 from heatcheck.stats import Facts
 from heatcheck.stats.leaderboard import LEADERBOARD
 
+MUTANTS = (
+    (
+        "report/terminal.py",
+        "if len(parts) > 1 and cell_len(parts[-1]) < _REST:",
+        "if False:",
+        "test_words_of_headings_stay_whole",
+    ),
+)
+
 
 def printed(thing, width=160, **options):
     console = Console(width=width, file=io.StringIO(), color_system=None, **options)
@@ -120,6 +129,17 @@ def test_long_headings_fold_and_keep_arrows_numbers_and_ranks(fake, width):
         span = rank_set(mine)
         place = f"{mine['rank']:g} ({span})" if span and width >= 110 else span or f"{mine['rank']:g}"
         assert f"{number(mine['mean'], places)}{half} {place} " in f"{shown} "
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_words_of_headings_stay_whole(fake, width):
+    names = {"sds": "comprehensiveness", "morf": "soft_comprehensiveness(units=sentence)", "abpc": "b" * 33}
+    run = small(fake, metrics=("sds", "morf", "abpc"), word=lambda _, name: names.get(name, name))
+    text = printed(leaderboard(run), width)
+    assert all(len(row) <= width for row in text.splitlines())
+    head = [word for row in text.splitlines() for word in row.split()]
+    assert {"comprehensiveness", "comprehensiveness(", "soft_", "units=sentence)", "b" * 17, "b" * 16} <= set(head)
+    assert [word in ("↑", "↓") for word in head].count(True) == 3
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])

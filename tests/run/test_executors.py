@@ -19,6 +19,7 @@ from heatcheck.run.executors.base import Executor, Receipt
 from heatcheck.run.executors.crew import TRIES, Crew, Death, Job, after_death
 from heatcheck.run.executors.here import Here
 from heatcheck.run.executors.processes import Processes
+from heatcheck.run.expected import Effort, Expected, Gauge
 from heatcheck.run.resources import Resources
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import resources_of
@@ -95,7 +96,8 @@ def test_works_are_computed_in_their_order(ready):
             executor.submit(work)
         receipts = list(executor.receipts())
     assert [r.work for r in receipts] == works
-    assert sum(ticks) == sum(r.spent["forwards"] + r.spent["backwards"] for r in receipts) > 0
+    sites = 16 * 16
+    assert sum(ticks) == sites * sum(r.spent["forwards"] + r.spent["backwards"] for r in receipts) > 0
     assert len(list(store.chunks.iterdir())) == len(works)
 
 
@@ -179,9 +181,11 @@ def test_where_workers_compute_the_driver_lets_go_of_its_models(ready):
     setup, store, parts, _ = ready
     setup = replace(setup, sources=Sources(portable=True))
     held = tuple(setup.models.values())
-    with Runner(setup, FIXED, store, held=held).executor(parts, {}, Silent()):
+    with Runner(setup, FIXED, store, held=held).executor(parts, Expected(), Gauge(Silent(), Effort())):
         assert not setup.models["toy"].released, "this process computes"
-    with Runner(setup, Runtime.of(FIXED, workers=2), store, held=held).executor(parts, {}, Silent()):
+    with Runner(setup, Runtime.of(FIXED, workers=2), store, held=held).executor(
+        parts, Expected(), Gauge(Silent(), Effort())
+    ):
         assert setup.models["toy"].released
 
 
@@ -193,7 +197,9 @@ def test_on_gpus_each_has_a_process_of_its_own(ready, monkeypatch):
     monkeypatch.setattr(Runner, "foreseen", lambda *_: 3600.0)
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     for wanted, workers in (("auto", 2), (None, 1), (5, 5)):
-        with Runner(setup, Runtime.of(FIXED, workers=wanted), store).executor(parts, {}, Silent()) as executor:
+        with Runner(setup, Runtime.of(FIXED, workers=wanted), store).executor(
+            parts, Expected(), Gauge(Silent(), Effort())
+        ) as executor:
             assert isinstance(executor, Processes) and executor.workers == workers
 
 

@@ -17,6 +17,7 @@ from heatcheck.core import catalogue
 from heatcheck.core.types import Scores
 from heatcheck.metrics.base import Metric, metric
 from heatcheck.run.execution import execute
+from heatcheck.run.expected import Effort
 from heatcheck.run.pace import PORTION, SAVE, Pace
 from heatcheck.run.packing import map_row, score_row
 from heatcheck.run.runtime import Runtime
@@ -74,7 +75,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     CLOCK.__init__()  # type: ignore[misc]
     for module in ("pace", "chunk", "task"):
         monkeypatch.setattr(f"heatcheck.run.{module}.now", lambda: CLOCK.time)
-    monkeypatch.setattr("heatcheck.run.execution.predicted", lambda *_, **__: 0)  # which counts a function's passes
+    monkeypatch.setattr("heatcheck.run.expected.Expected.of", lambda *_: Effort())  # which counts a function's passes
     return CLOCK
 
 

@@ -6,10 +6,14 @@ import pytest
 from tests.models.conftest import bert_folder
 
 import heatcheck as hc
+from heatcheck.core.progress import Silent
 from heatcheck.core.types import Sample
 from heatcheck.models.lengths import Rounding
 from heatcheck.models.text import TextModel
+from heatcheck.probe.calls import Calls
+from heatcheck.run import plan as planner
 from heatcheck.run.execution import chunks_of
+from heatcheck.run.expected import Effort, Gauge
 
 from .conftest import bits
 
@@ -39,6 +43,24 @@ MUTANTS = (
         '"notes": part.remarks',
         '"notes": list(grid.model.notes)',
         "test_what_is_cut_off_is_in_the_terminal_the_record_and_the_report",
+    ),
+    (
+        "run/expected.py",
+        "groupby(sorted(samples, key=size), size)",
+        "[(0, samples)]",
+        "test_every_length_has_its_own_forecast_and_progress_is_a_share_of_the_time",
+    ),
+    (
+        "run/task.py",
+        "session.watch.tick(n * sites)",
+        "session.watch.tick(n * 16)",
+        "test_every_length_has_its_own_forecast_and_progress_is_a_share_of_the_time",
+    ),
+    (
+        "run/plan.py",
+        "scale * own / most_sites",
+        "scale",
+        "test_a_plan_takes_less_time_for_shorter_texts",
     ),
 )
 WORDS = ("good", "bad", "film", "the", "was", "a", "plot", "it", "is")
@@ -84,6 +106,72 @@ def test_every_sample_is_in_one_chunk_of_at_most_eight(workers):
     assert list(chunks_of([], workers, lambda sample: 0)) == []
     plain = list(chunks_of(samples, workers))
     assert [s for chunk in plain for s in chunk] == samples, "where all have one size, the data's order is kept"
+
+
+class Watched(Silent):
+    """Keeps how many passes were announced, and after each call which share of them was told."""
+
+    def __init__(self):
+        self.announced, self.told, self.shares = 0, 0, []
+
+    def begin(self, what, passes, done=0):
+        self.announced = passes
+
+    def advance(self, passes):
+        self.told += passes
+        self.shares.append(self.told / self.announced)
+
+
+def test_every_length_has_its_own_forecast_and_progress_is_a_share_of_the_time(bert_folder, tmp_path, monkeypatch):
+    """One long text among short ones, in their chunk: nearly all passes are the long one's, and each takes longer."""
+    tokens, timed = [], Calls._timed
+
+    def counted(self, run, x, *rest):
+        tokens.append(x["ids"].numel())
+        return timed(self, run, x, *rest)
+
+    texts = [*TEXTS[:3], "good film " * 30, *TEXTS[5:8]]
+    found = hc.Benchmark(
+        models={"bert": f"hf:{bert_folder}"}, data=texts, methods=["occlusion", "lime(samples=8)"], metrics=["sds"]
+    )
+    shown = Watched()
+    monkeypatch.setattr(Calls, "_timed", counted)
+    result = found.run(tmp_path / "run", batch=1, progress=shown, workers=1)
+    made = result.facts["passes"]["forwards"]
+    assert result.facts["passes"]["backwards"] == 0
+    assert shown.announced == pytest.approx(made, rel=0.1)
+    during = tokens[-len(shown.shares) :]
+    true = [sum(during[: i + 1]) / sum(during) for i in range(len(during))]
+    assert len(during) == made
+    assert max(abs(a - b) for a, b in zip(shown.shares, true, strict=True)) < 0.1
+    even = [(i + 1) / made for i in range(made)]
+    assert max(abs(a - b) for a, b in zip(even, true, strict=True)) > 0.2, "counting passes would not do"
+
+
+def test_work_is_told_as_whole_passes_and_none_is_lost():
+    shown = Watched()
+    shown.begin("", 10)
+    gauge = Gauge(shown, Effort(10, 400))
+    for _ in range(100):
+        gauge.advance(4)
+    assert shown.told == 10 and shown.shares[49] == 0.5
+    Gauge(Silent(), Effort()).advance(5)
+
+
+def test_a_plan_takes_less_time_for_shorter_texts(bert_folder, monkeypatch):
+    timed = []
+    monkeypatch.setattr(planner, "rates", lambda part, x: timed.append(x["ids"].shape[1]) or (1.0, 1.0))
+
+    def plan(*texts):
+        found = hc.Benchmark(
+            models={"bert": f"hf:{bert_folder}"}, data=list(texts), methods=["random"], metrics=["sds"]
+        )
+        return found.plan(batch=4)
+
+    short, long = "a good film", "good film " * 15
+    alone = plan(long)
+    assert plan(short, long).seconds - alone.seconds == pytest.approx(plan(short).seconds * timed[-1] / timed[0])
+    assert timed == [32, 32, 8], "the longest text is timed"
 
 
 def test_neighbours_and_order_change_no_bit(bert_folder, tmp_path):

@@ -7,26 +7,29 @@ import polars as pl
 import pytest
 from scipy.stats import friedmanchisquare, kendalltau, spearmanr
 from tests.stats.conftest import build
-from tests.stats.test_meta_rank import FACTS, PROTOCOLS, table_of
+from tests.stats.test_meta_rank import FACTS, PROTOCOLS, noisy, table_of
 
 from heatcheck.stats.case_factors import by_factor
 from heatcheck.stats.consistency import (
     CONTRADICTS,
     MAY_CONTRADICT,
     agreement_tables,
-    case_weights,
-    mean_of_pairs,
     meta_agreement,
+    noisy_interval,
     tau_matrix,
 )
-from heatcheck.stats.meta_cases import case_table
+from heatcheck.stats.meta_cases import CaseProtocol, CaseTable, MetaCase, case_table
 from heatcheck.stats.ranks import rank_of
 from heatcheck.stats.removal_orders import FASTER, SLOWER, UNCLEAR, accuracy_by_share, falls_faster_under_lerf
 
 MUTANTS = (
-    ("stats/consistency.py", "(first & second).sum() / (first | second).sum()", "(first & second).any() * 1.0", "test_shared_places_agree_in_part"),
+    ("stats/consistency.py", "(first & second).sum(axis=0) / (first | second).sum(axis=0)", "(first & second).any(axis=0) * 1.0", "test_shared_places_agree_in_part"),
     ("stats/consistency.py", "np.delete(np.arange(len(table.cases)), i)", "np.arange(len(table.cases))", "test_a_case_is_compared_with_the_others"),
     ("stats/consistency.py", "(1 + (cases - 1) * end) / cases", "end", "test_intervals_hold_what_was_found"),
+    ("stats/consistency.py", "for other in (together, -together):", "for other in (together, together):", "test_unanimity_is_no_certainty"),
+    ("stats/consistency.py", "low, high = min(found.low, 2 * value - found.high), max(found.high, 2 * value - found.low)", "low, high = found.low, found.high", "test_an_interval_over_samples_holds_its_mirror_image"),
+    ("stats/consistency.py", "high = max(high, 1.0)", "high = high", "test_noise_lowers_agreement_and_its_interval_knows"),
+    ("stats/removal_orders.py", "np.mean([share for _, share, _ in rows], axis=0)", "np.array(rows[0][1])", "test_curves_of_as_many_steps_are_averaged_step_by_step"),
     ("stats/case_factors.py", "np.where(same, np.nan, matrix)", "matrix", "test_a_factor_that_divides_the_cases"),
     ("stats/consistency.py", "signs**2 @ known.T", "signs**2 @ np.ones_like(known).T", "test_all_taus_are_scipys_over_common_methods"),
     ("stats/removal_orders.py", "table.scores[i][m] + table.scores[k][m]", "table.scores[i][m] - table.scores[k][m]", "test_who_falls_faster_under_lerf"),
@@ -91,6 +94,9 @@ def test_a_case_is_compared_with_the_others():
     assert meta_agreement(table_of(ranks)).by_case[0].verdict == MAY_CONTRADICT  # one sample has no interval
     assert [c.case for c in found.contrary] == [first.case]
     assert not meta_agreement(table_of(ranks[[0, 4]])).by_case  # each is the other's rest
+    unlike = table_of([[1.0, 2, 3, 4], [4, 3, 2, 1], [2, 1, 4, 3]])
+    alone = {c.case: c.tau.value for c in meta_agreement(unlike).by_case}
+    assert alone[unlike.cases[0]] == pytest.approx(kendalltau([1, 2, 3, 4], [3, 2, 3, 2]).statistic)
 
 
 def test_a_case_that_few_samples_turned_round_may_contradict():
@@ -130,6 +136,71 @@ def test_intervals_hold_what_was_found():
             assert each.low <= each.value <= each.high
         w = (1 + 7 * found.rho.low) / 8
         assert found.w.low == pytest.approx(min(max(w, 0), found.w.value))
+    agreed = meta_agreement(table_of(np.tile([1.0, 2, 3, 4], (24, 1))))
+    assert agreed.w.low == pytest.approx((1 + 23 * agreed.rho.low) / 24) and agreed.rho.low > 0
+
+
+def test_agreement_over_samples_is_that_of_every_resample():
+    table = noisy(np.random.default_rng(3), (1.0, 0.5, 0.2, 0), cases=3, n=20)
+    found = meta_agreement(table, resamples=40)
+    drawn = table.resampled_ranks(40, 0)
+    pairs = list(combinations(range(3), 2))
+    best = drawn.argmin(axis=1)
+    taus = [np.mean([kendalltau(drawn[i, :, r], drawn[k, :, r]).statistic for i, k in pairs]) for r in range(40)]
+    rhos = [np.mean([spearmanr(drawn[i, :, r], drawn[k, :, r]).statistic for i, k in pairs]) for r in range(40)]
+    same = [np.mean([best[i, r] == best[k, r] for i, k in pairs]) for r in range(40)]
+    for each, expected in ((found.tau_samples, taus), (found.rho_samples, rhos), (found.top_samples, same)):
+        low, high = np.quantile(expected, [0.025, 0.975])
+        low, high = min(low, each.value), max(high, each.value)
+        assert each.low == pytest.approx(max(min(low, 2 * each.value - high), 0.0 if expected is same else -1.0))
+    assert found.tau.low is None and found.tau.value == found.tau_samples.value
+    assert found.record()["tau_samples_low"] == found.tau_samples.low
+
+
+def test_an_interval_over_samples_holds_its_mirror_image():
+    drawn = np.linspace(0.1, 0.6, 1001)
+    sure = noisy_interval(0.5, drawn, np.ones(9), 0.95)
+    assert (sure.low, sure.high) == pytest.approx((0.1125, 0.8875))
+    assert noisy_interval(0.5, drawn, drawn, 0.95).high == 1, "cases that rank alike would often agree no better"
+
+
+def test_many_models_and_data_need_no_interval_over_samples():
+    found = meta_agreement(table_of(random_ranks(0), samples=4), resamples=50)
+    assert found.tau.low is not None and found.tau_samples.low is None
+    assert found.w_samples.low is not None
+    alone = meta_agreement(table_of(random_ranks(0, cases=2)))
+    assert alone.w.low is None and alone.w_samples.low is None, "one sample says nothing about others"
+
+
+@pytest.mark.parametrize(("gap", "own", "least"), [(0.1, 0.0, 0.93), (0.5, 1.0, 0.9)])
+def test_noise_lowers_agreement_and_its_interval_knows(gap, own, least):
+    """The agreement of the true means is within the interval over samples, be the noise large or the cases unlike."""
+    rng = np.random.default_rng(5)
+    held = []
+    for i in range(60):
+        merits = gap * np.arange(5) + own * rng.normal(size=(3, 5))
+        scores = merits[:, :, None] + rng.normal(size=(3, 5, 12))
+        truth, means = rank_of(merits.T).T, scores.mean(axis=2)
+        cases = tuple(MetaCase("m", "d", CaseProtocol(f"p{k}", "p"), 12) for k in range(3))
+        table = CaseTable(cases, tuple("abcde"), means, rank_of(means.T).T, tuple(scores))
+        found = meta_agreement(table, seed=i, resamples=150)
+        w = friedmanchisquare(*truth.T).statistic / (3 * 4)
+        tau = np.nanmean(tau_matrix(truth))
+        pairs = ((found.w_samples, w), (found.tau_samples, tau))
+        held.append([c.low - 1e-9 <= true <= c.high + 1e-9 for c, true in pairs])
+    assert np.mean(held, axis=0).min() >= least
+
+
+def test_cases_that_surely_differ_do_not_agree_in_other_samples():
+    rng = np.random.default_rng(0)
+    one, other = (
+        {m: rng.normal(x, 0.1, 12) for m, x in zip("abcd", order, strict=True)}
+        for order in ((4, 3, 2, 1), (1, 2, 3, 4))
+    )
+    table = pl.concat([build(one, metric="morf", model="one"), build(other, metric="morf", model="two")])
+    found = meta_agreement(case_table(table, FACTS, PROTOCOLS), resamples=200)
+    assert found.w_samples.high == 0 and found.tau_samples.high == found.rho_samples.high == -1
+    assert found.top_samples.high == found.bottom_samples.high == 0
 
 
 def test_a_factor_that_divides_the_cases():
@@ -176,9 +247,29 @@ def test_accuracies_at_each_share():
     assert accuracy_by_share(curves.head(1))["low"].to_list() == [None, None]
 
 
+def test_curves_of_as_many_steps_are_averaged_step_by_step():
+    curves = pl.DataFrame(
+        {"sample": ["s", "t"], "method": "a", "share": [[0.4, 1.0], [0.6, 1.0]], "curve": [[1.0, 0.0], [0.0, 0.0]]}
+    )
+    assert accuracy_by_share(curves).select("share", "accuracy", "n").rows() == [(0.5, 0.5, 2), (1.0, 0.0, 2)]
+    uneven = pl.concat([curves, pl.DataFrame({"sample": ["u"], "method": "a", "share": [[1.0]], "curve": [[1.0]]})])
+    assert accuracy_by_share(uneven)["share"].to_list() == [0.4, 0.6, 1.0]
+
+
+@pytest.mark.parametrize("pairs", [3, 12])
+def test_unanimity_is_no_certainty(pairs):
+    """What one more model and data set could do that ranks the other way round is within the intervals."""
+    found = meta_agreement(table_of(np.tile([1.0, 2.0, 3.0, 4.0], (2 * pairs, 1))))
+    old, new = 2 * pairs * (2 * pairs - 1), 2 * 2 * 2 * pairs
+    assert found.tau.value == found.rho.value == found.top.value == 1
+    assert found.tau.low == found.rho.low == pytest.approx((old - new) / (old + new))
+    assert found.top.low == found.bottom.low == pytest.approx(old / (old + new))
+    assert found.tau.high == found.w.high == 1 and found.w.low < 1
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("pairs", "least"), [(6, 0.85), (13, 0.9)])
-def test_the_interval_of_the_mean_tau_covers(pairs, least):
+@pytest.mark.parametrize("pairs", [3, 6, 13])
+def test_intervals_of_agreement_cover(pairs):
     """Normal deviations from six merits, two protocols of each pair share half of theirs."""
     rng = np.random.default_rng(pairs)
     merit = np.linspace(1, -1, 6)
@@ -187,10 +278,12 @@ def test_the_interval_of_the_mean_tau_covers(pairs, least):
         own = rng.normal(size=(pairs, 1, 6)) + rng.normal(size=(pairs, 2, 6))
         return rank_of((merit + own).reshape(2 * pairs, 6).T).T
 
-    truth = np.nanmean([np.nanmean(tau_matrix(draw(pairs))) for _ in range(2000)])
-    held = []
-    for i in range(400):
-        table = table_of(draw(pairs))
-        tau = mean_of_pairs(tau_matrix(table.ranks), case_weights(table, 200, i), 0.95)
-        held.append(tau.low <= truth <= tau.high)
-    assert np.mean(held) >= least
+    def same_best(ranks):
+        best = ranks.argmin(axis=1)
+        return np.mean([a == b for i, a in enumerate(best) for k, b in enumerate(best) if i != k])
+
+    truths = [(np.nanmean(tau_matrix(ranks)), same_best(ranks)) for ranks in (draw(pairs) for _ in range(1000))]
+    tau, top = np.mean(truths, axis=0)
+    found = [meta_agreement(table_of(draw(pairs)), seed=i, resamples=200) for i in range(200)]
+    assert np.mean([f.tau.low <= tau <= f.tau.high for f in found]) >= 0.93
+    assert np.mean([f.top.low <= top <= f.top.high for f in found]) >= 0.9

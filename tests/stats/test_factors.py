@@ -1,9 +1,10 @@
 """Models along factors, beside accuracy, and the stability of rankings: by hand, numpy and scipy."""
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats as scipy_stats
-from tests.stats.test_paper_claims import evidence, metric
+from tests.stats.test_paper_claims import evidence, metric, of_seeds
 
 from heatcheck.stats.factors import along_factors, best_and_accuracy, stability
 
@@ -54,3 +55,17 @@ def test_stability_is_scipys_correlation_of_means():
     a, b = (found.cube(k, ["net"], list("abcdef")).values[0].mean(1) for k in ("sds", "sds8"))
     assert rows["patches"]["spearman"] == pytest.approx(scipy_stats.spearmanr(a, b)[0])
     assert rows["fill"]["low"] <= rows["fill"]["spearman"] <= rows["fill"]["high"]
+
+
+def test_seeds_are_compared_in_pairs_and_over_all_trainings():
+    found = of_seeds(["abcdef", "abcdef", "bacdef"])
+    rows = stability(found).filter(pl.col("over") == "seed").to_dicts()
+    assert [(r["model"], r["a"], r["b"]) for r in rows] == [
+        ("net", "one of 3 trainings", "another"),
+        ("net", "a0", "a1"),
+        ("net", "a0", "a2"),
+        ("net", "a1", "a2"),
+    ]
+    assert rows[0]["spearman"] == pytest.approx(np.mean([r["spearman"] for r in rows[1:]]))
+    assert rows[0]["low"] < min(r["low"] for r in rows[1:])  # other seeds may differ more than these
+    assert stability(of_seeds(["abcdef"] * 2)).filter(pl.col("over") == "seed").height == 1

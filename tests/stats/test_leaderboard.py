@@ -32,6 +32,12 @@ DOWN = Facts({"sds": False}, controls=CONTROLS)
 MUTANTS = (
     (
         "stats/leaderboard.py",
+        "group.oriented - group.oriented[other]",
+        "group.scores - group.scores[other]",
+        "test_effects_against_the_best_and_random_are_those_of_the_differences",
+    ),
+    (
+        "stats/leaderboard.py",
         "strict_rank(rounded(group.sign * group.means[ranked], scale))",
         "strict_rank(rounded(group.means[ranked], scale))",
         "test_lower_is_better_turns_the_board",
@@ -116,8 +122,8 @@ def test_columns_and_known_answer(long):
     table = board(long({"a": [1, 2, 3], "b": [4, 5, 6], "random": [0, 0, 0]}))
     assert table.columns == [
         *("model", "data", "metric", "method", "mean", "low", "high", "heavy_tail", "n_ok", "n", "coverage"),
-        *("rank", "rank_low", "rank_high", "beaten_by", "group", "detectable", "control", "circular", "random_p"),
-        "beats_random",
+        *("rank", "rank_low", "rank_high", "beaten_by", "group", "detectable", "spread", "best_effect", "best_share"),
+        *("control", "circular", "random_p", "random_effect", "random_share", "beats_random"),
         *("loses_to_random", "ranked", "reason", "seconds", "forwards", "backwards"),
     ]
     assert table["method"].to_list() == ["b", "a", "random"]
@@ -320,6 +326,25 @@ def test_methods_share_a_letter_unless_they_are_told_apart(long):
     assert groups == {"a": "a", "b": "b", "c": "b", "d": "c", "random": None}
     least = made.filter("ranked")["detectable"].unique().to_list()
     assert len(least) == 1 and 0.03 < least[0] < 0.12
+
+
+@pytest.mark.parametrize("facts", [UP, DOWN])
+def test_effects_against_the_best_and_random_are_those_of_the_differences(long, facts):
+    scores = long(noisy(seed=3, gaps=0.1))
+    made = board(scores, facts)
+    both = differences(scores, facts, resamples=50).rows(named=True)
+    sizes = {(r["a"], r["b"]): (r["effect"], r["share"]) for r in both}
+    sizes |= {(b, a): (-effect, 1 - share) for (a, b), (effect, share) in sizes.items()}
+    best = made.filter("ranked")["method"][0]
+    for r in made.iter_rows(named=True):
+        for kind, other in (("best", best), ("random", "random")):
+            found = (r[f"{kind}_effect"], r[f"{kind}_share"])
+            if r["method"] == other or (kind == "best" and not r["ranked"]):
+                assert found == (None, None)
+            else:
+                assert found == pytest.approx(sizes[r["method"], other])
+    without = board(long({"a": [1, 2, 3], "b": [4, 5, 7]}))
+    assert without["random_effect"].is_null().all() and without["best_share"].to_list() == [None, 0.0]
 
 
 @pytest.mark.parametrize(("n", "certain"), [(3, False), (5, False), (6, True)])

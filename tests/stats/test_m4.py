@@ -140,12 +140,21 @@ def test_table_1_is_a_row_per_model_and_method(printed):
     assert table.filter((pl.col("model") == "ViT/B") & (pl.col("method") == "GA"))["synscore"].item() == 0.9631
 
 
+def test_table_1_keeps_data_sets_apart():
+    cells = pl.DataFrame(
+        {"model": ["net"] * 2, "data": ["a", "b"], "method": ["ig"] * 2, "metric": ["abpc"] * 2, "mean": [0.1, 0.2]}
+    )
+    assert wide(cells, ["abpc"]).rows() == [("net", "a", "ig", 0.1), ("net", "b", "ig", 0.2)]
+    assert wide(cells[:1], ["abpc"]).rows() == [("net", "ig", 0.1)]
+
+
 def test_table_2_is_for_a_hundred_samples_and_without_controls(long):
     from heatcheck.stats import Facts, leaderboard
 
     rows = pl.concat([long({"ig": [0.1, 0.2], "random": [0, 0]}, seconds=0.5, metric=m) for m in ("sds", "morf")])
     board = leaderboard(rows, Facts({"sds": True, "morf": True}), resamples=20)
-    row = costs(board, memory=7, device="cpu").row(0, named=True)
+    row = costs(board, memory={"net": 7}, devices={"net": "cpu"}).row(0, named=True)
     assert (row["seconds"], row["forwards"], row["backwards"]) == (50, 200, 300)
     assert (row["peak_bytes"], row["device"]) == (7, "cpu")
+    assert costs(board, memory={"net": 0}).select("peak_bytes", "device").row(0) == (None, "")
     assert costs(board).height == 1

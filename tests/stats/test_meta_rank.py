@@ -16,6 +16,9 @@ MUTANTS = (
     ("stats/meta_cases.py", '100 * (pl.col("correct") - pl.col("score"))', '100 * pl.col("score")', "test_areas_are_those_under_the_curve"),
     ("stats/meta_rank.py", "pair_counts(len(table.pairs), resamples, seed)[:, table.pair_of]", "pair_counts(len(table.cases), resamples, seed)", "test_pairs_are_drawn_whole"),
     ("stats/meta_rank.py", "there / there.sum(axis=1, keepdims=True)", "there * 1.0", "test_places_are_shared"),
+    ("stats/meta_cases.py", "stretch(case.n, level) * (means - centre)", "(means - centre)", "test_resampled_means_of_few_samples_are_stretched"),
+    ("stats/meta_rank.py", "    p = holm(np.minimum(1.0, 2 * (against + 1) / (many + 1)))", "    p = np.minimum(1.0, (against + 1) / (many + 1))", "test_noise_seldom_tells_methods_apart"),
+    ("stats/meta_rank.py", "if too_few(table.samples, count, level):", "if False:", "test_few_pairs_are_tied_over_samples"),
     ("stats/meta_rank.py", "    for other in others or []:\n", "    for other in []:\n", "test_agreement_of_all_is_no_certainty"),
 )  # fmt: skip
 
@@ -161,6 +164,70 @@ def test_a_close_second_is_tied_and_a_far_last_is_not():
     ranks = rank_of((rng.normal(size=(26, 3)) * 0.5 + [1.0, 0.98, -3.0]).T).T
     found = meta_rank(table_of(ranks))
     assert found.tied[1] and not found.tied[2] and found.methods[2] == "c"
+
+
+def test_methods_with_the_same_kappa_share_a_place():
+    found = meta_rank(table_of(np.array([[1.0, 2.0, 3.0], [2.0, 1.0, 3.0]])))
+    assert found.places == (1, 1, 3) and found.leaders == ("a", "b")
+    assert found.tied == (None, None, None), "one pair of model and data set does not tell"
+
+
+def noisy(rng, merits, cases, n, shared=0.5):
+    """A case table of one model and data set: normal scores around merits, of which protocols share a part of their noise."""
+    noise = np.sqrt(1 - shared) * rng.normal(size=(cases, len(merits), n)) + np.sqrt(shared) * rng.normal(
+        size=(1, len(merits), n)
+    )
+    scores = np.asarray(merits)[:, None] + noise
+    means = scores.mean(axis=2)
+    made = tuple(MetaCase("m", "d", CaseProtocol(f"p{i}", "p"), n) for i in range(cases))
+    return CaseTable(made, tuple("abcdefgh"[: len(merits)]), means, rank_of(means.T).T, tuple(scores))
+
+
+def test_few_pairs_are_tied_over_samples():
+    rng = np.random.default_rng(0)
+    sure = meta_rank(noisy(rng, (9, 8.9, 1), cases=3, n=12))
+    assert sure.tied_over == "samples" and sure.tied == (False, True, False) and sure.methods[2] == "c"
+    few = meta_rank(noisy(rng, (9, 5, 1), cases=3, n=5))
+    assert few.tied == (False, True, True), "five samples tell nothing apart, however far"
+    assert few.table()["tied_over"].to_list() == ["samples"] * 3
+    many = meta_rank(table_of(np.tile([1.0, 2, 3], (2 * FEWEST_PAIRS, 1)), samples=4))
+    assert many.tied_over == "models and data"
+    alone = meta_rank(table_of([[1, 2, 3]]))
+    assert alone.tied_over == "" and alone.tied == (None, None, None)
+
+
+def test_resampled_means_of_few_samples_are_stretched():
+    """A difference of two standard errors in resamples is turned round about as often as Student's t says."""
+    x = np.array([-1.0, 1, -1, 1, -1, 1])
+    x = (
+        x / x.std(ddof=1) * np.sqrt(6) + 2.571
+    )  # the mean is at the two-sided 5 % point of Student's t with five freedoms
+    scores = np.stack([x, np.zeros(6)])
+    case = MetaCase("m", "d", PROTOCOLS["morf"], 6)
+    table = CaseTable((case,), ("a", "b"), scores.mean(axis=1)[None], np.array([[1.0, 2]]), (scores,))
+    turned = (table.resampled_ranks(20000, 0)[0, 0] > 1).mean()
+    assert turned == pytest.approx(0.025, abs=0.015)
+
+
+def test_data_sets_have_their_samples_once():
+    cases = [
+        MetaCase("m", "d", PROTOCOLS["morf"], 6),
+        MetaCase("m", "d", PROTOCOLS["lerf"], 6),
+        MetaCase("m", "part", PROTOCOLS["morf"], 4, source="d"),
+        MetaCase("m", "e", PROTOCOLS["morf"], 5),
+    ]
+    ranks = np.tile([1.0, 2], (4, 1))
+    assert CaseTable(tuple(cases), ("a", "b"), -ranks, ranks, ()).samples == 11
+
+
+@pytest.mark.parametrize(("cases", "n"), [(1, 12), (3, 8)])
+def test_noise_seldom_tells_methods_apart(cases, n):
+    """Four equal methods: in at most one of twenty tables any is told from the first, which was chosen for its κ."""
+    rng = np.random.default_rng(cases)
+    found = [meta_rank(noisy(rng, [0] * 4, cases, n), seed=i, resamples=300).tied[1:] for i in range(100)]
+    assert np.mean([not all(tied) for tied in found]) <= 0.08
+    clear = [meta_rank(noisy(rng, (4, 0, 0, 0), cases, n), seed=i, resamples=300).tied[1:] for i in range(20)]
+    assert np.mean([not any(tied) for tied in clear]) >= 0.9
 
 
 def coverage(draw, pairs, replications, resamples=200):

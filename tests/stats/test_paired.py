@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats as oracle
 
-from heatcheck.stats import Facts, differences, holm, paired, sign_flip, wins_share
+from heatcheck.stats import Facts, against_others, differences, holm, paired, sign_flip, wins_share
 
 MUTANTS = (
+    (
+        "stats/paired.py",
+        "d = group.oriented[group.methods.index(method)] - group.oriented[places]",
+        "d = group.oriented[places] - group.oriented[group.methods.index(method)]",
+        "test_one_against_the_others_is_a_part_of_all_pairs",
+    ),
     (
         "stats/paired.py",
         "np.arange(len(order), 0, -1)",
@@ -234,6 +240,23 @@ def test_known_answer(long):
     assert row["share"] == 0.625
     assert row["p"] == slow_sign_flip([1, 2, 0, -1], "two-sided")
     assert row["p_holm"] == row["p"] and row["significant"] is False and row["ranked"] is True
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_one_against_the_others_is_a_part_of_all_pairs(long, higher):
+    rng = np.random.default_rng(4)
+    scores = {m: np.where(rng.random(30) < 0.1, np.nan, rng.normal(i, 2, 30)) for i, m in enumerate("abcd")}
+    facts = Facts({"sds": higher}, controls=frozenset({"d"}))
+    found = against_others(long(scores), facts, "b")
+    assert found["method"].to_list() == ["a", "c"]
+    for one in found.iter_rows(named=True):
+        a, b = sorted((one["method"], "b"))
+        row = pair(differences(long(scores), facts, resamples=50), a, b)
+        sign = 1 if a == "b" else -1
+        assert one["n"] == row["n"] < 30
+        assert (one["difference"], one["effect"]) == pytest.approx((sign * row["difference"], sign * row["effect"]))
+        assert one["share"] == pytest.approx(row["share"] if sign > 0 else 1 - row["share"])
+    assert against_others(long(scores), facts, "d").is_empty()
 
 
 def test_lower_is_better_turns_the_sign(long):

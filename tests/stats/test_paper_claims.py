@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from heatcheck.core.papers import PAPERS
-from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, perturbation_claims
+from heatcheck.stats import idsds_claims, idsds_model_claims, m4_claims, metarank_claims, perturbation_claims
 from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED, Verdict
 from heatcheck.stats.estimates import Estimate
 from heatcheck.stats.evidence import CLAIMS, NOT_TESTABLE, Claim, Evidence, NotTestable, leads, over_models
@@ -13,8 +13,8 @@ from heatcheck.stats.evidence import CLAIMS, NOT_TESTABLE, Claim, Evidence, NotT
 MUTANTS = (
     (
         "stats/evidence.py",
-        "all(e.low > 0 for e in each.values())",
-        "any(e.low > 0 for e in each.values())",
+        "if all(e.low > 0 for e in each.values())",
+        "if any(e.low > 0 for e in each.values())",
         "test_leading_means_before_all_others",
     ),
     (
@@ -28,6 +28,32 @@ MUTANTS = (
         "wanted if all_better else not wanted",
         "not wanted if all_better else wanted",
         "test_fills_that_separate_and_those_that_do_not",
+    ),
+    (
+        "stats/idsds_model_claims.py",
+        "EQUAL - (means[a] - means[b])",
+        "EQUAL + 1 - (means[a] - means[b])",
+        "test_two_methods_lead_on_vits_and_are_alike",
+    ),
+    (
+        "stats/idsds_model_claims.py",
+        "order[-half:]",
+        "order[:half]",
+        "test_cams_are_best_where_scores_are_high",
+    ),
+    (
+        "stats/idsds_model_claims.py",
+        "e.value + KEPT, e.low + KEPT",
+        "e.value + KEPT, e.low",
+        "test_accuracy_is_kept_where_the_record_says_so",
+    ),
+    ("stats/idsds_model_claims.py", "= new - old", "= old - new", "test_alignment_helps_the_worst_deletion"),
+    ("stats/m4_claims.py", "if all(e.low > 1", "if any(e.low > 1", "test_fast_methods_are_fast"),
+    (
+        "stats/evidence.py",
+        'self._fills.get((model, str(metric["name"]))) or parse(written).id',
+        "parse(written).id",
+        "test_the_recorded_fill_says_what_auto_stands_for",
     ),
     ("stats/m4_claims.py", "np.nanmin([pearson", "np.nanmax([pearson", "test_metrics_correlate"),
 )
@@ -48,8 +74,10 @@ def method(name, spec=None, family="gradient", control=False):
     }
 
 
-def evidence(means, *, n=60, noise=0.2, methods=(), metrics=("sds",), named=None, models=None, data="pics", **other):
-    """`means` maps (model, metric, method) to a mean, or to scores."""
+def evidence(
+    means, *, n=60, noise=0.2, methods=(), metrics=("sds",), named=None, models=None, data="pics", seconds=None, **other
+):
+    """`means` maps (model, metric, method) to a mean, or to scores; `seconds` maps methods to those of each sample."""
     rng = np.random.default_rng(1)
     rows = []
     for (model, metric_name, method_name), value in means.items():
@@ -65,7 +93,7 @@ def evidence(means, *, n=60, noise=0.2, methods=(), metrics=("sds",), named=None
                 "metric": metric_name,
                 "score": float(score),
                 "status": "ok",
-                "seconds": {"GradCAM": 0.01}.get(method_name, 1.0),
+                "seconds": seconds[method_name][i] if seconds else 1.0,
                 "forwards": 1,
                 "backwards": 1,
             }
@@ -82,6 +110,12 @@ def evidence(means, *, n=60, noise=0.2, methods=(), metrics=("sds",), named=None
     return Evidence(pl.DataFrame(rows), facts, named or {name: name for name in known}, resamples=100, **other)
 
 
+def spread(n, mean, deviation):
+    """Numbers of exactly this mean and standard deviation."""
+    values = np.random.default_rng(n).normal(size=n)
+    return mean + deviation * (values - values.mean()) / values.std(ddof=1)
+
+
 def verdict(module, name, found):
     return next(c for c in CLAIMS[module.PAPER] if c.id == name).judged(found)
 
@@ -91,7 +125,10 @@ ONE = {("net", "sds", "IG"): 0.3, ("net", "sds", "random"): 0.0}
 
 def test_every_claim_is_named_once_cited_and_says_what_is_missing():
     every = [claim for claims in CLAIMS.values() for claim in claims]
-    assert len({(c.paper, c.id) for c in every}) == len(every) == 40
+    assert len({(c.paper, c.id) for c in every}) == len(every) == 43
+    assert {c.paper for c in every} == {
+        m.PAPER for m in (idsds_claims, m4_claims, metarank_claims, perturbation_claims)
+    }
     nothing = evidence(ONE)
     for claim in every:
         row = claim.judged(nothing)
@@ -244,21 +281,145 @@ def test_settings_rank_alike(parameter, name):
     assert verdict(idsds_model_claims, name, evidence(turned, metrics=two, noise=0.02))["verdict"] == NOT_HELD
 
 
-def test_networks_before_and_after_alignment_are_found_by_their_parent():
-    def trained(seed):
-        return {"parent": {"identity": "p"}, "aligned": {"units": "grid(4)"}, "settings": {"seed": seed}}
+def trained(seed=0, **other):
+    return {
+        "parent": {"identity": "p", "name": "net"},
+        "aligned": {"units": "grid(4)"},
+        "settings": {"seed": seed},
+    } | other
 
+
+def of_seeds(rankings, noise=0.02):
+    """A network, and what was aligned from it: a ranking of six methods each."""
     models = [{"name": "base", "identity": "p"}]
-    models += [{"name": f"a{s}", "identity": f"a{s}", "trained": trained(s)} for s in (0, 1)]
-    means = {
-        (m, k, x): 0.1 * i
-        for m, k in (("base", "sds"), ("a0", "idsds"), ("a1", "idsds"))
-        for i, x in enumerate("abcdef")
-    }
-    found = evidence(means, metrics=[metric("sds"), metric("idsds", "sds")], models=models, noise=0.02)
-    assert verdict(idsds_model_claims, "seeds_alike", found)["verdict"] == HELD
+    models += [{"name": f"a{s}", "identity": f"a{s}", "trained": trained(s)} for s in range(len(rankings))]
+    means = {("base", "sds", x): 0.1 * i for i, x in enumerate("abcdef")}
+    means |= {(f"a{s}", "idsds", x): 0.1 * i for s, order in enumerate(rankings) for i, x in enumerate(order)}
+    return evidence(means, metrics=[metric("sds"), metric("idsds", "sds")], models=models, noise=noise)
+
+
+def test_networks_before_and_after_alignment_are_found_by_their_parent():
+    found = of_seeds(["abcdef"] * 4)
+    row = verdict(idsds_model_claims, "seeds_alike", found)
+    assert (row["verdict"], row["value"]) == (HELD, pytest.approx(0.1))
+    assert "lowest of 6 pairs: 1.000" in row["note"] and "over seeds and samples" in row["note"]
     row = verdict(idsds_model_claims, "sds_ranks_alike", found)
     assert (row["verdict"], row["value"]) == (HELD, pytest.approx(0.3))
+
+
+def test_seeds_that_rank_otherwise_and_seeds_that_are_too_few():
+    apart = verdict(idsds_model_claims, "seeds_alike", of_seeds(["abcdef", "fedcba", "cabfed", "efdbac", "bdface"]))
+    assert apart["verdict"] == NOT_HELD
+    two = verdict(idsds_model_claims, "seeds_alike", of_seeds(["abcdef"] * 2))
+    assert (two["verdict"], two["value"], np.isnan(two["low"])) == (UNDECIDED, pytest.approx(0.1), True)
+    assert "3 are needed" in two["note"] and len(two["parts"]) == 1
+    one_strays = verdict(idsds_model_claims, "seeds_alike", of_seeds(["abcdef", "abcdef", "abcedf", "bacdef"]))
+    assert one_strays["verdict"] == UNDECIDED  # the samples alone are sure: 0.94 of these four
+
+
+def with_accuracy(n, before, after, **other):
+    one = trained(accuracy={"before": before, "chosen": after, "last": after}, held_out_samples=n, **other)
+    return evidence(ONE, models=[{"name": "net", "identity": "i", "trained": one}])
+
+
+def test_accuracy_is_kept_where_the_record_says_so():
+    def told(n, before, after, **other):
+        return verdict(idsds_model_claims, "alignment_keeps_accuracy", with_accuracy(n, before, after, **other))
+
+    gained = told(10_000, 0.76, 0.77)
+    assert (gained["verdict"], gained["value"], gained["n"]) == (HELD, pytest.approx(0.02), 10_000)
+    assert "+1.00 points on 10,000 held-out samples" in gained["note"]
+    error = 1.96 * np.sqrt((0.76 * 0.24 + 0.77 * 0.23) / 10_000)
+    assert (gained["low"], gained["high"]) == (
+        pytest.approx(0.02 - error, abs=2e-4),
+        pytest.approx(0.02 + error, abs=2e-4),
+    )
+    assert told(10_000, 0.76, 0.70)["verdict"] == NOT_HELD
+    assert told(200, 0.76, 0.76)["verdict"] == UNDECIDED
+    assert told(0, 0.76, 0.77)["verdict"] == NOT_TESTABLE
+    assert told(10_000, 0.76, 0.77, checkpoint="step-10")["verdict"] == NOT_TESTABLE
+    assert "heatcheck aligned" in told(10_000, 0.76, 0.77, aligned=None)["note"]
+
+
+def test_alignment_helps_the_worst_deletion():
+    models = [{"name": "base", "identity": "p"}, {"name": "new", "identity": "q", "trained": trained()}]
+    rng = np.random.default_rng(3)
+    right = (rng.uniform(size=80) < 0.4).astype(float)
+
+    def told(after):
+        means = {("base", "worst", "IG"): right, ("new", "worst", "IG"): after}
+        worst = [metric("worst", "corrupted_accuracy")]
+        return verdict(idsds_model_claims, "alignment_helps_the_worst", evidence(means, metrics=worst, models=models))[
+            "verdict"
+        ]
+
+    assert told(np.maximum(right, rng.uniform(size=80) < 0.3)) == HELD
+    assert told(right * (rng.uniform(size=80) < 0.5)) == NOT_HELD
+    few = right.copy()
+    few[[*np.flatnonzero(right == 0)[:3], *np.flatnonzero(right == 1)[:1]]] = [1, 1, 1, 0]
+    assert told(few) == UNDECIDED
+
+
+# -- what is best on which networks --------------------------------------------------------------------------
+
+
+def test_two_methods_lead_on_vits_and_are_alike():
+    def told(chefer, uniform, other):
+        found = evidence(
+            {
+                ("ViT-B", "sds", m): v
+                for m, v in zip(("CheferLRP", "IG-U", "IG"), (chefer, uniform, other), strict=True)
+            },
+            noise=0.05,
+            n=100,
+        )
+        return verdict(idsds_model_claims, "chefer_and_ig_u_lead_on_vit", found)
+
+    assert told(0.30, 0.31, 0.1)["verdict"] == HELD
+    assert told(0.30, 0.31, 0.5)["verdict"] == NOT_HELD  # another is better
+    assert told(0.45, 0.31, 0.1)["verdict"] == NOT_HELD  # one of them is
+    assert told(0.30, 0.31, 0.295)["verdict"] == UNDECIDED  # another may be as good
+    assert told(0.35, 0.30, 0.1)["verdict"] == UNDECIDED  # at the limit of what is equal
+    row = told(0.30, 0.31, 0.1)
+    assert len(row["parts"]) == 4 and row["note"].startswith("CheferLRP minus IG-U: -0.01")
+    lacking = evidence({("resnet", "sds", m): 0.1 for m in ("CheferLRP", "IG-U", "IG")})
+    assert "no model called ViT" in verdict(idsds_model_claims, "chefer_and_ig_u_lead_on_vit", lacking)["note"]
+    alone = evidence({("vit", "sds", m): 0.1 for m in ("CheferLRP", "IG-U")})
+    assert "nothing beside" in verdict(idsds_model_claims, "chefer_and_ig_u_lead_on_vit", alone)["note"]
+
+
+def test_cams_are_best_where_scores_are_high():
+    def told(high, low, noise=0.05):
+        """Scores of Grad-CAM, IG-U and another on two models whose best is above the others', and on two below."""
+        rows = {"m0": high, "m1": [v + 0.02 for v in high], "m2": low, "m3": [v - 0.02 for v in low]}
+        means = {
+            (m, "sds", x): v for m, row in rows.items() for x, v in zip(("Grad-CAM", "IG-U", "IG"), row, strict=True)
+        }
+        return verdict(idsds_model_claims, "best_method_by_level", evidence(means, noise=noise))
+
+    held = told([0.8, 0.5, 0.3], [0.1, 0.3, 0.2])
+    assert (held["verdict"], held["value"]) == (HELD, 1)
+    assert told([0.5, 0.8, 0.3], [0.3, 0.1, 0.2])["verdict"] == NOT_HELD
+    assert told([0.8, 0.5, 0.3], [0.3, 0.1, 0.2])["verdict"] == NOT_HELD
+    assert told([0.8, 0.5, 0.3], [0.1, 0.21, 0.2], noise=0.2)["verdict"] == UNDECIDED
+    three = evidence({(f"m{i}", "sds", x): 0.1 for i in range(3) for x in ("Grad-CAM", "IG-U")})
+    assert "at least 4 models" in verdict(idsds_model_claims, "best_method_by_level", three)["note"]
+
+
+def test_what_must_all_be_so_is_not_held_by_the_least_alone():
+    """The smaller step is sure and the larger one is not, so that the order is not."""
+    rng = np.random.default_rng(0)
+    sure, unsure = rng.normal(0.1, 0.05, 40), spread(40, 0.4, 4.0)
+    vit = np.zeros(40)
+    means = {
+        ("vgg", "sds", "IG"): vit + sure + unsure,
+        ("resnet", "sds", "IG"): vit + unsure,
+        ("vit", "sds", "IG"): vit,
+    }
+    found = evidence(means)
+    steps = verdict(idsds_model_claims, "vgg_resnet_vit", found)["parts"]
+    assert [part["low"] > 0 for part in steps] == [True, False]
+    assert verdict(idsds_model_claims, "vgg_resnet_vit", found)["verdict"] == UNDECIDED
 
 
 # -- the meaningful perturbation metric ----------------------------------------------------------------------
@@ -309,6 +470,30 @@ def test_fills_that_separate_and_those_that_do_not(name, fill, model):
     assert verdict(perturbation_claims, "inpainting_separates", again)["verdict"] == HELD
 
 
+def test_the_recorded_fill_says_what_auto_stands_for():
+    """By model: what is zero on pictures is padding on texts."""
+    means = {(model, "morf", m): v for model in ("net", "bert") for m, v in (("a", 0.9), ("b", 0.1), ("random", 0.5))}
+    written = evidence(means, metrics=[metric("morf", fill="auto")])
+    assert "no curve was measured with the fill" in verdict(perturbation_claims, "mean_fails", written)["note"]
+    fills = [{"model": m, "metric": "morf", "fill": f} for m, f in (("net", "zero"), ("bert", "pad"))]
+    known = Evidence(written.scores, {**written.run, "fills": fills}, resamples=100)
+    row = verdict(perturbation_claims, "mean_fails", known)
+    assert (row["verdict"], row["note"]) == (HELD, "net under morf: so")
+
+
+def test_a_curve_without_random_does_not_hide_one_with_it():
+    two = [metric("morf", fill="migan"), metric("lerf", fill="migan")]
+    means = {("net", "morf", "a"): 0.9, ("net", "lerf", "a"): 0.9}
+    alone = evidence(means, metrics=two)
+    assert (
+        "lerf was not measured together with random"
+        in verdict(perturbation_claims, "inpainting_separates", alone)["note"]
+    )
+    both = evidence({**means, ("net", "morf", "random"): 0.1}, metrics=two)
+    row = verdict(perturbation_claims, "inpainting_separates", both)
+    assert (row["verdict"], row["note"]) == (HELD, "net under morf: so")
+
+
 # -- M4 ------------------------------------------------------------------------------------------------------
 
 FIVE = [metric("abpc"), metric("pscore"), metric("infidelity", better="lower"), metric("synscore", kind="auc")]
@@ -328,10 +513,36 @@ def test_metrics_correlate():
     assert "3 rows" in verdict(m4_claims, "metrics_correlate", evidence(few, metrics=FIVE))["note"]
 
 
+def timed(**portions):
+    """Sixty samples in as many portions as there are times."""
+    seconds = {name: np.repeat(times, 60 // len(times)) for name, times in portions.items()}
+    return evidence({("net", "abpc", m): 0.1 for m in portions}, metrics=FIVE, seconds=seconds)
+
+
 def test_fast_methods_are_fast():
-    found = evidence({("net", "abpc", m): 0.1 for m in ("GradCAM", "IG")}, metrics=FIVE)
-    row = verdict(m4_claims, "cams_are_fast", found)
-    assert (row["verdict"], row["value"]) == (HELD, pytest.approx(100))
+    held = verdict(m4_claims, "cams_are_fast", timed(GradCAM=[0.01] * 3 + [0.011], IG=[1.0, 1.1, 1.0, 1.05]))
+    assert (held["verdict"], held["counted"], held["n"]) == (HELD, "portions timed", 2)
+    assert held["low"] < held["value"] < held["high"] and held["value"] == pytest.approx(98, rel=0.1)
+    slow = verdict(m4_claims, "cams_are_fast", timed(GradCAM=[2.0, 2.1, 2.2], IG=[1.0, 1.1, 1.05], SG=[9.0, 9.1, 9.2]))
+    assert (slow["verdict"], slow["value"] < 0, len(slow["parts"])) == (NOT_HELD, True, 2)
+    once = verdict(m4_claims, "cams_are_fast", timed(GradCAM=[0.01], IG=[1.0]))
+    assert (once["verdict"], once["value"], np.isnan(once["low"])) == (UNDECIDED, pytest.approx(99), True)
+    assert "1 of 1 pairs were timed once" in once["note"]
+    unsure = verdict(m4_claims, "cams_are_fast", timed(GradCAM=[0.5, 2.0, 1.0], IG=[0.7, 1.8, 1.4]))
+    assert unsure["verdict"] == UNDECIDED
+
+
+def test_patches_show_in_all_maps_or_in_none():
+
+    def told(**means):
+        borders = {("vit", name): spread(40, mean, 0.02) for name, mean in means.items()}
+        return verdict(m4_claims, "patches_show", evidence(ONE, borders=borders))
+
+    assert told(IG=0.05, SG=0.02)["verdict"] == HELD
+    assert told(IG=0.05, SG=-0.02)["verdict"] == NOT_HELD
+    assert told(IG=0.05, SG=0.004)["verdict"] == UNDECIDED
+    assert told(IG=0.05, SG=-0.02)["note"] == "SG on vit"
+    assert "patches" in verdict(m4_claims, "patches_show", evidence(ONE))["note"]
 
 
 def test_squares_are_found_and_shown():

@@ -6,12 +6,39 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from scipy import stats as oracle
 
-from heatcheck.stats import Facts
-from heatcheck.stats.power import detectable, in_words, minimum_detectable_difference, samples_needed
+from heatcheck.stats import Facts, leaderboard
+from heatcheck.stats.power import (
+    detectable,
+    detectable_on,
+    finer,
+    in_words,
+    minimum_detectable_difference,
+    needed,
+    samples_needed,
+)
 
 MUTANTS = (
+    (
+        "stats/power.py",
+        "if spread > 0]",
+        "]",
+        "test_methods_with_equal_scores_say_nothing_about_the_spread",
+    ),
+    (
+        "stats/power.py",
+        "and least <= within[1] - within[0]",
+        "",
+        "test_what_exceeds_the_range_of_a_metric_is_not_told_apart",
+    ),
+    (
+        "stats/power.py",
+        'math.comb(row["methods"], 2)',
+        'row["methods"]',
+        "test_a_quarter_of_the_difference_has_its_price",
+    ),
     ("stats/power.py", "freedom)) + beyond)", "freedom)))", "test_the_power_is_that_of_the_noncentral_t"),
     ("stats/power.py", "(1 - level) / tests", "1 - level", "test_the_power_is_that_of_the_noncentral_t"),
     (
@@ -67,6 +94,43 @@ def test_a_metric_says_what_it_can_tell_apart(long):
     assert (found["samples"], found["methods"]) == (28, 3) and found["spread"] == pytest.approx(spread)
     assert found["difference"] == pytest.approx(minimum_detectable_difference(spread, 28, tests=3))
     assert in_words(found).startswith("28 samples tell apart means that differ by 0.0")
+
+
+def test_a_leaderboard_knows_what_its_scores_can_tell_apart(long):
+    rng = np.random.default_rng(3)
+    scores = long({m: rng.normal(0, 0.1, 20) for m in ("a", "b", "c", "random")})
+    facts = Facts({"sds": True}, controls=frozenset({"random"}))
+    assert_frame_equal(detectable_on(leaderboard(scores, facts, resamples=50)), detectable(scores, facts))
+    assert detectable_on(leaderboard(long({"a": [0.1], "b": [0.2]}), facts)).is_empty()
+
+
+def test_a_quarter_of_the_difference_has_its_price():
+    """The example of the page: with two methods and 28 samples 0.08; 0.02 takes about sixteen times as many."""
+    row = {"metric": "sds", "samples": 28, "methods": 2, "spread": 0.15, "difference": 0.0823}
+    assert finer(row) == (0.02, 440) and needed(row, 0.02) == samples_needed(0.02, 0.15) == 444
+    assert needed(row | {"methods": 10}, 0.02) == samples_needed(0.02, 0.15, tests=45)
+    assert in_words(row).endswith("; 0.02 would need about 440")
+    assert in_words(row | {"difference": 3210.0, "spread": 5800.0}).endswith("3200 under sds; 800 would need about 420")
+    assert finer(row | {"difference": 0.0}) is None and "need" not in in_words(row | {"difference": 0.0})
+
+
+def test_methods_with_equal_scores_say_nothing_about_the_spread(long):
+    rng = np.random.default_rng(4)
+    facts = Facts(higher_is_better={"sds": True})
+    a, b = rng.normal(0, 0.1, (2, 28))
+    scores = {"a": a, "b": b, "c": a, "d": a, "e": a + 0.5}
+    (found,) = detectable(long(scores), facts).iter_rows(named=True)
+    assert found["spread"] == pytest.approx((a - b).std(ddof=1)) and found["difference"] > 0
+    (alike,) = detectable(long({"a": a, "b": a, "c": a}), facts).iter_rows(named=True)
+    assert alike["difference"] is None
+
+
+def test_what_exceeds_the_range_of_a_metric_is_not_told_apart(long):
+    scores = long({"a": [0.9, 0.1, 0.2], "b": [0.1, 0.8, 0.3]})
+    free, bounded = Facts({"sds": True}), Facts({"sds": True}, within={"sds": (-1.0, 1.0)})
+    assert detectable(scores, free)["difference"][0] > 2
+    assert detectable(scores, bounded)["difference"].to_list() == [None]
+    assert leaderboard(scores, bounded, resamples=50)["detectable"].to_list() == [None, None]
 
 
 def test_one_sample_tells_nothing_apart(long):

@@ -52,7 +52,11 @@ def test_lower_is_better_turns_ranks_around(long):
 def test_a_model_of_its_own_is_beside_the_median_of_theirs(long):
     printed = [row("A", 1.0), row("A", 2.0, "R101"), row("A", 9.0, "VGG", doubt="outlier")]
     _, found = put(long, SCORES, printed)
-    assert found.select("theirs", "their_model", "doubt").row(0) == (2.0, "", "1 of its 3 cells are doubtful")
+    assert found.select("theirs", "their_model", "doubt").row(0) == (
+        2.0,
+        "median over its models",
+        "1 of its 3 cells is doubtful",
+    )
     _, same = put(long, SCORES, printed, models={"net": "R101"})
     assert same.select("theirs", "their_model").row(0) == (2.0, "R101")
 

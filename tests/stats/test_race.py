@@ -1,5 +1,7 @@
 """Races: who leaves when, what is claimed, and that no claim is false more often than promised."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,18 @@ MUTANTS = (
     ),
     (
         "stats/race.py",
+        "if not n and i not in resting]",
+        "if not n]",
+        "test_whoever_cannot_win_by_more_than_the_margin_rests_while_others_race_on",
+    ),
+    (
+        "stats/race.py",
+        "self.n >= self.population and not self.behind",
+        "self.n >= self.population",
+        "test_whoever_is_woken_by_the_last_samples_is_compared_on_all",
+    ),
+    (
+        "stats/race.py",
         "if x.shape[1] < self.population:",
         "if True:",
         "test_all_samples_decide_even_against_what_was_believed",
@@ -41,9 +55,16 @@ def run(scores, goal="best", margin=None, reach=np.inf, control=False):
     race = Race(tuple(names), Goal.parse(goal, margin), scores.shape[1], reach, "random" if control else None)
     for n in looks(scores.shape[1]):
         if not race.settled:
-            shown = np.where(np.array(race.decided)[:, None] > 0, np.nan, scores[:, :n])  # who left is not explained
-            race = race.after(shown)
+            race = look(race, scores[:, :n])
+        while race.behind and not race.settled:
+            race = look(race, scores[:, :n])
     return race
+
+
+def look(race, scores):
+    """Who left or rests is not explained."""
+    explained = np.array([name in race.racing for name in race.rows])
+    return race.after(np.where(explained[:, None], scores, np.nan))
 
 
 def spaced(means, n=400, sd=0.1, seed=0):
@@ -119,18 +140,64 @@ def test_equal_methods_need_all_samples_unless_there_is_a_margin():
     assert run(scores, "order", margin=0.1, reach=2.0).n < 400
 
 
+def test_whoever_cannot_win_by_more_than_the_margin_rests_while_others_race_on():
+    """Means are too close to put anybody out: only the margin tells that m2 need not be chosen, and of m1 later."""
+    scores = spaced([0.5, 0.49, 0.46], sd=0.1, n=800)
+    race = run(scores, margin=0.03, reach=2.0)
+    assert race.settled and race.decided == (race.n,) * 3 and race.chosen == ("m0",)
+    assert race.compared[2] < race.compared[1] == race.n < 800, "it rested while the others went on"
+
+
+def overtaken(n, turn, by):
+    """m1 is behind m0 up to a sample and ahead in the end; it is noisy. m2 moves with m0, a little below."""
+    rng = np.random.default_rng(0)
+    base, other = rng.uniform(-0.05, 0.05, n), rng.uniform(-0.9, 0.9, n)
+    for part, ahead in ((slice(turn), -by), (slice(turn, n), 3 * by * n / (n - turn))):
+        other[part] += base[part].mean() - other[part].mean() + ahead
+    return np.stack([base, other, base - 0.001])
+
+
+def test_a_resting_method_is_woken_where_another_is_chosen_and_makes_up_for_what_it_missed():
+    scores = overtaken(400, turn=192, by=0.01)
+    race = Race(("m0", "m1", "m2"), Goal(1, 0.05), 400, 2.0)
+    rested = woken = 0
+    for n in looks(400):
+        if race.settled:
+            break
+        race = look(race, scores[:, :n])
+        rested = rested or (0 if "m2" in race.racing else n)
+        if race.behind:
+            woken, missed = n, n - race.compared[2]
+            assert race.behind == ("m2",) and race.chosen == ("m1",) and missed > 0
+            with pytest.raises(ValueError, match="do not go on"):
+                race.after(scores[:, : n - 8])
+            race = look(race, scores[:, :n])
+            assert race.compared[2] == race.seen[1, 2] == n and not race.behind
+    assert 0 < rested < woken < 400
+    assert race.settled and race.chosen == ("m1",)
+
+
+def test_whoever_is_woken_by_the_last_samples_is_compared_on_all():
+    scores = overtaken(240, turn=192, by=0.002)
+    race = run(scores, margin=0.05, reach=2.0)
+    assert race.settled and race.n == 240 and race.chosen == ("m1",)
+    assert race.low[1, 2] == race.high[1, 2] == pytest.approx(np.mean(scores[1] - scores[2]))
+
+
 def test_all_samples_decide_even_against_what_was_believed():
     """The first half misleads: what was believed of a pair is taken back, if both are still in the race."""
     rng = np.random.default_rng(0)
     a, b = rng.uniform(0.4, 0.6, (2, 64))
     a[:40] += 0.05
     a[40:] -= 0.2
-    race = Race(("a", "b"), Goal(1), 64, reach=1.0)
-    race = race.after(np.stack([a, b])[:, :40])
-    low = np.array([[-np.inf, 0.01], [-0.09, -np.inf]])
-    wrong = Race(("a", "b"), Goal(1), 64, 1.0, None, 0.95, 40, race.mean, low, -low.T, race.seen, (0, 0))
-    ended = wrong.after(np.stack([a, b]))
-    assert ended.chosen == ("b",)
+    scores = np.stack([a, b, b - 0.001])
+    race = Race(("a", "b", "c"), Goal(None), 64, reach=1.0).after(scores[:, :40])
+    low = np.full((3, 3), -np.inf)
+    low[0, 1], low[1, 0] = 0.01, -0.09
+    wrong = replace(race, low=low, high=-low.T)
+    assert wrong.chosen[:2] == ("a", "b") and wrong.better[0, 1]
+    ended = wrong.after(scores)
+    assert ended.chosen == ("b", "c", "a")
     assert ended.low[0, 1] == ended.high[0, 1] == pytest.approx(np.mean(a - b))
 
 

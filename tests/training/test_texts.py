@@ -257,6 +257,16 @@ class TestBareEncoders:
         assert not prepared.record.parent.new_head
         assert torch.equal(prepared.network.classifier.weight, network.classifier.weight)
 
+    @pytest.mark.parametrize("outputs", [1, 2])
+    def test_ratings_are_not_taken_for_classes(self, tokenizer, tmp_path, outputs):
+        tiny(tokenizer, "BertForSequenceClassification", num_labels=outputs).save_pretrained(tmp_path)
+        tokenizer.save_pretrained(tmp_path)
+        rows = "".join(f"a film {i},{rating}\n" for i, rating in enumerate([3.5, 0.2, 4.8, 2]))
+        (tmp_path / "ratings.csv").write_text(f"text,label\n{rows}")
+        data = str(tmp_path / "ratings.csv")
+        with pytest.raises(HeatcheckError, match=r"are numbers, such as 3\.5: a training needs classes"):
+            prepare(load_recipe("text", "", QUICK), f"hf:{tmp_path}", data, device="cpu", threads=1)
+
 
 @pytest.fixture
 def movies(tmp_path):

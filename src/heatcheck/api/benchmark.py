@@ -400,8 +400,9 @@ def demand_samples(data: Dataset) -> None:
 def demand_labels(data: Dataset, target: str | int | Number) -> None:
     """Refuse to explain labels where there are none."""
     if target == "label" and all(sample.label is None for sample in data):
+        numbers = f": labels are numbers, such as {data.fractional}, and no classes" if data.fractional else ""
         raise HeatcheckError(
-            f"target 'label': no sample of {data.name!r} has a label; use target predicted, top2 or the number of a class, "
+            f"target 'label': no sample of {data.name!r} has a label{numbers}; use target predicted, top2 or the number of a class, "
             "or data with labels"
         )
 
@@ -459,11 +460,11 @@ def label_models(models: Any) -> dict[str, Any]:
 
 def _each_of(label: str, spec: Any) -> Iterator[tuple[str, Any]]:
     """The models of one spec, labelled after it."""
-    if not isinstance(spec, str):
+    if not isinstance(spec, str | Path):
         yield label, spec
         return
-    for each in every_checkpoint(spec):
-        yield label if each == spec else f"{label}@{each.rpartition('@')[2]}", each
+    for each in every_checkpoint(str(spec)):
+        yield label if each == str(spec) else f"{label}@{each.rpartition('@')[2]}", each
 
 
 def precise_label(label: str, precision: str) -> str:

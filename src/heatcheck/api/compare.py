@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heatcheck.api.joined_runs import join_runs
-from heatcheck.api.questions import disagreements, questions
+from heatcheck.api.joined_runs import JoinedRuns, join_runs
+from heatcheck.api.model_specs import factors_of_models
+from heatcheck.api.patch_maps import borders
+from heatcheck.api.questions import disagreements, maps_by_sample, questions
 from heatcheck.api.result import Result
 from heatcheck.core import catalogue
 from heatcheck.core.papers import PAPERS
@@ -57,6 +59,7 @@ class PaperComparison:
         beside: our scores and the printed ones, a row per model, metric and method.
         correlations: how alike they rank methods.
         claims: every claim of the paper with its verdict.
+        board: the leaderboard of the run, and of those beside it.
         questions: what the paper asks beside its claims, as tables by name.
         notes: what a reader must know.
         facts: of the run.
@@ -67,6 +70,7 @@ class PaperComparison:
     beside: "pl.DataFrame" = field(repr=False)
     correlations: "pl.DataFrame" = field(repr=False)
     claims: tuple[dict[str, Any], ...] = field(repr=False)
+    board: "pl.DataFrame | None" = field(default=None, repr=False)
     questions: Mapping[str, "pl.DataFrame"] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -90,19 +94,6 @@ class PaperComparison:
         claims = pl.DataFrame([{c: row[c] for c in columns} for row in self.claims], infer_schema_length=None)
         named = {"beside": self.beside, "correlations": self.correlations, "claims": claims, **self.questions}
         return {name: table for name, table in named.items() if table.height}
-
-    def bold(self, table: str) -> set[tuple[int, str]]:
-        """The cells of a table that stand out: the best of ours and of theirs under each metric."""
-        if table != "beside" or not self.beside.height:
-            return set()
-        import polars as pl
-
-        keys = ("model", "data", "metric")
-        found: set[tuple[int, str]] = set()
-        for score, place in (("ours", "rank"), ("theirs", "their_rank")):
-            best = self.beside.select(pl.col(place) == pl.col(place).min().over(keys))[place]
-            found |= {(i, score) for i, first in enumerate(best) if first}
-        return found
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -149,10 +140,10 @@ def compare(
     Args:
         run: a finished run, or its folder.
         paper: which.
-        factors: what models differ in, by factor (depth, width, normalisation, bias): a number per model. Depths are
-            read from names such as resnet50 where none are given.
-        others: further runs: for `perturbation`, their separation of methods is shown beside this one's; for `metarank`,
-            claims are tested on the cases of all of them.
+        factors: what models differ in, by factor (depth, width, normalisation, bias): a number per model. Where none are
+            given they are read from specs such as small:vgg(bias=false) and names such as resnet50.
+        others: further runs, on whose scores claims are tested too: other models, other data, or, for `perturbation`, other
+            fills. Where two runs have the same model, data and metric, the first counts; `metarank` refuses them.
         seed: of resamples.
         resamples: how many.
 
@@ -162,46 +153,47 @@ def compare(
     key = paper_key(paper)
     result = _opened(run)
     profile = load_profile(paper) if paper != "perturbation" else None
-    named, differing = _named(result, profile)
-    joined = [_opened(other) for other in others]
+    every = [result, *(_opened(other) for other in others)]
+    cases = _cases(every) if paper == "metarank" else None
+    tested = list({one.store.folder.resolve(): one for one in every}.values())
+    joined = join_runs(tested, side_by_side=True) if len(tested) > 1 else None
+    source = joined or result
+    named, differing = _named(source, profile)
+    maps = maps_by_sample(tested, joined) if paper == "perturbation" else {}
     evidence = Evidence(
-        scores=result.scores(),
-        run=result.facts,
+        scores=joined.scores if joined else result.scores(),
+        run={**result.facts, **joined.facts} if joined else result.facts,
         named=named,
-        right=_right(result),
-        factors=_factors(result, factors or {}),
-        along=[along for one in (result, *joined) for along in one.along_training()],
-        cases=_cases([result, *joined]) if paper == "metarank" else None,
-        disagreement=disagreements(result) if paper == "perturbation" else {},
+        right=_right(joined.answers if joined else _answers(result)),
+        factors=_factors(source, factors or {}),
+        along=[along for one in tested for along in one.along_training()],
+        cases=cases,
+        disagreement=disagreements(maps),
+        borders=_borders(tested, joined) if paper == "m4" else {},
         seed=seed,
         resamples=resamples,
     )
-    names = _metrics(result, profile)
+    names = _metrics(source, profile)
     table = beside(
         evidence.board,
         published_scores(paper),
         named,
-        _their_models(result, paper),
+        _their_models(source, paper),
         {name: evidence.facts.sign(name) for name in names},
         names,
         differing,
     )
-    tested = [result, *joined] if paper == "metarank" else [result]
     return PaperComparison(
-        run=result.name if len(tested) == 1 else f"{result.name} and {len(tested) - 1} more",
+        run=result.name if joined is None else f"{result.name} and {len(tested) - 1} more",
         paper=paper,
         beside=table,
-        correlations=correlations(table, result.scores(), seed=seed, resamples=resamples),
+        correlations=correlations(table, evidence.scores, seed=seed, resamples=resamples),
         claims=tuple(claim.judged(evidence) for claim in CLAIMS[key]),
-        questions=questions(paper, result, evidence, joined),
-        notes=tuple(_notes(tested, paper, table.height)),
-        facts={**result.facts, "models": _models(tested)},
+        board=evidence.board,
+        questions=questions(paper, evidence, every, maps),
+        notes=(*_notes(tested, paper, table.height), *(joined.notes if joined else ())),
+        facts=evidence.run,
     )
-
-
-def _models(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The models of runs, each name once."""
-    return list({model["name"]: model for result in results for model in result.facts["models"]}.values())
 
 
 def _cases(results: Sequence[Result]) -> CaseTable | None:
@@ -245,7 +237,7 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _named(result: Result, profile: Profile | None) -> tuple[dict[str, str], dict[str, str]]:
+def _named(result: Result | JoinedRuns, profile: Profile | None) -> tuple[dict[str, str], dict[str, str]]:
     """The run's method for each of a paper's names; and, of those that are set otherwise, how they are set."""
     if profile is None:
         return {}, {}
@@ -274,7 +266,7 @@ def _kind(spec: str) -> tuple[Any, ...]:
     return (parsed.id, *(_kind(str(v)) for _, v in inner if v not in (None, "none", "zero", "auto")))
 
 
-def _metrics(result: Result, profile: Profile | None) -> dict[str, str]:
+def _metrics(result: Result | JoinedRuns, profile: Profile | None) -> dict[str, str]:
     """The paper's metric for each of the run's, one for one: that with the paper's own settings, else the first."""
     if profile is None:
         return {}
@@ -290,7 +282,7 @@ def _metrics(result: Result, profile: Profile | None) -> dict[str, str]:
     return {name: id for id, (name, _) in found.items()}
 
 
-def _their_models(result: Result, paper: str) -> dict[str, str]:
+def _their_models(result: Result | JoinedRuns, paper: str) -> dict[str, str]:
     """The paper's model for each of ours that is the same network."""
     patterns = THEIR_MODELS.get(paper, {})
     found = {}
@@ -302,19 +294,33 @@ def _their_models(result: Result, paper: str) -> dict[str, str]:
     return found
 
 
-def _right(result: Result) -> dict[str, "np.ndarray"]:
-    """Whether each sample is classified right, of models whose labels are known."""
+def _answers(result: Result) -> "pl.DataFrame":
+    """Whether each model is right on each sample; null where that is not known."""
     import polars as pl
 
-    known = result.samples().filter(pl.col("label").is_not_null() & pl.col("predicted").is_not_null())
+    return result.samples().select("model", correct=pl.col("label") == pl.col("predicted"))
+
+
+def _right(answers: "pl.DataFrame") -> dict[str, "np.ndarray"]:
+    """Whether each sample is classified right, of models whose labels are known."""
+    known = answers.filter(answers["correct"].is_not_null())
     return {
-        str(model): (rows["label"] == rows["predicted"]).to_numpy().astype(np.float64)
+        str(model): rows["correct"].to_numpy().astype(np.float64)
         for (model,), rows in known.group_by("model", maintain_order=True)
     }
 
 
-def _factors(result: Result, given: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
-    """Given factors, and depths that names tell, of the family with most members."""
+def _borders(runs: Sequence[Result], joined: JoinedRuns | None) -> dict[tuple[str, str], Any]:
+    """How far maps show the borders of patches, by the names that models have together; of a model, the first run's."""
+    found: dict[tuple[str, str], Any] = {}
+    for i, run in enumerate(runs):
+        for (model, method), excess in borders(run).items():
+            found.setdefault((joined.models[joined.names[i], model] if joined else model, method), excess)
+    return found
+
+
+def _factors(result: Result | JoinedRuns, given: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+    """Given factors, those that specs tell, and depths that names tell, of the family with most of them."""
     models = [str(m["name"]) for m in result.facts["models"]]
     for factor, values in given.items():
         unknown = [model for model in values if model not in models]
@@ -325,5 +331,6 @@ def _factors(result: Result, given: Mapping[str, Mapping[str, float]]) -> dict[s
         found = re.search(r"(wide|fixup|x)?[-_ ]?(resnet|vgg|densenet)[-_ ]?(\d+)", model.lower())
         if found and not found[1]:
             depths.setdefault(found[2], {})[model] = float(found[3])
-    deepest = max(depths.values(), key=len, default={})
-    return {"depth": deepest, **given}
+    told = factors_of_models(result.facts)
+    deepest = max((told.get("depth", {}), *depths.values()), key=lambda v: (len(set(v.values())), len(v)))
+    return {**told, "depth": deepest, **given}

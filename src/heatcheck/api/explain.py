@@ -23,12 +23,14 @@ from heatcheck.core.types import (
 )
 from heatcheck.data.base import Dataset
 from heatcheck.data.load import load_data
+from heatcheck.data.matching import strange_labels
 from heatcheck.methods.base import Method
 from heatcheck.metrics.base import Maps
 from heatcheck.models.base import Model
 from heatcheck.models.targets import makes_number, target_of_explanation
 from heatcheck.probe.probe import Probe
 from heatcheck.probe.tuning import for_tensors, give_back, settle, tune_allocator
+from heatcheck.run.task import known_label
 from heatcheck.training.defaults import load_model
 
 
@@ -177,6 +179,11 @@ def score(
     if refused and len(refused) == len(groups):
         raise refused[0]
     say_notes(model, explained, given)
+    read = [sample for sample in given.samples if sample is not None]
+    if read and not explained.gives_number:
+        strange = strange_labels(read, explained.name, explained.class_count(given.rows[0]))
+        if strange:
+            warnings.warn(strange, stacklevel=2)
     give_back()
     joined = torch.cat(values, 1)
     return torch.empty_like(joined).index_copy_(1, torch.tensor(order), joined)
@@ -263,7 +270,7 @@ def batches_of(
         batch = Batch(
             x=joined,
             target=own,
-            label=torch.tensor([-1 if labels[i] is None else labels[i] for i in rows]),
+            label=torch.tensor([known_label(labels[i], logits.shape[1]) for i in rows]),
             streams=Streams(seed, tuple(digests[i] for i in rows)),
             references=tuple(reference_of(reference, i, explained, samples[i], inputs[i]) for i in rows),
         )

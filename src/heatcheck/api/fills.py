@@ -30,7 +30,7 @@ class Effect:
         share: of the units that were deleted.
         distance: between the features of an input and of what is left of it, divided by the mean distance between two
             clean inputs; 1 is as far as another sample, NaN where there is no other to compare with.
-        entropy: of the predicted probabilities, in nats.
+        entropy: of the predicted probabilities, in nats; of labels of which several may hold, the sum of theirs.
         confidence: the largest probability.
         kept: share of the samples whose predicted class is still the same.
     """
@@ -96,14 +96,22 @@ class FillComparison:
 
 @dataclass(frozen=True)
 class _Features:
-    """Features and logits of some inputs."""
+    """Features and logits of some inputs; and whether each logit is that of a label of its own."""
 
     features: Float[Tensor, "n f"]
     logits: Float[Tensor, "n c"]
+    multi_label: bool = False
 
     @staticmethod
     def cat(parts: Sequence["_Features"]) -> "_Features":
-        return _Features(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
+        joined = (torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
+        return _Features(*joined, parts[0].multi_label)
+
+    def probabilities(self) -> Float[Tensor, "n k"]:
+        """Of each class; of labels, that each holds and that it does not."""
+        if self.multi_label:
+            return torch.cat([self.logits.sigmoid(), (-self.logits).sigmoid()], 1)
+        return self.logits.softmax(1)
 
 
 def compare_fills(
@@ -207,7 +215,7 @@ def _look(probe: Probe, x: Inputs, place: Layer | None) -> _Features:
     """What the model makes of inputs: one forward pass each."""
     if place is None:
         logits = probe.logits(x).double()
-        return _Features(logits, logits)
+        return _Features(logits, logits, probe.model.multi_label)
     own = probe.layer(place.name, x)
 
     def read(part: Inputs, _index: Tensor) -> Tensor:
@@ -222,7 +230,7 @@ def _look(probe: Probe, x: Inputs, place: Layer | None) -> _Features:
         return torch.cat([seen[-1], logits.double()], 1)
 
     both = torch.cat([out for _, out in probe.read_network(torch.arange(len(x)), x.take, read)])
-    return _Features(both[:, : own.channels], both[:, own.channels :])
+    return _Features(both[:, : own.channels], both[:, own.channels :], probe.model.multi_label)
 
 
 def _deleted(probe: Probe, batch: Batch, fill: Fill, units: str, share: float) -> Inputs:
@@ -246,11 +254,11 @@ def _mean_distance(features: Float[Tensor, "n f"]) -> float:
 
 def _effect(share: float, clean: _Features, after: _Features, spacing: float) -> Effect:
     moved = float((after.features - clean.features).square().sum(1).sqrt().mean())
-    logp = after.logits.log_softmax(1)
+    chances = after.probabilities()
     return Effect(
         share=share,
         distance=moved / spacing if spacing > 0 else 0.0 if moved == 0 else float("nan"),
-        entropy=float(-(logp.exp() * logp).nan_to_num(0.0).sum(1).mean()),
-        confidence=float(logp.amax(1).exp().mean()),
+        entropy=float(torch.special.entr(chances).sum(1).mean()),
+        confidence=float(chances[:, : after.logits.shape[1]].amax(1).mean()),
         kept=float((after.logits.argmax(1) == clean.logits.argmax(1)).double().mean()),
     )

@@ -34,6 +34,7 @@ class Gate:
         agreement: per method, Spearman's correlation of both models' maps, over samples whose explained class is the
             same; and its lowest tenth.
         notes: what a reader must know.
+        same: whether base and candidate are the same model.
     """
 
     base: str
@@ -42,6 +43,7 @@ class Gate:
     rows: tuple[tuple[str, str, Inferiority], ...]
     agreement: Mapping[str, tuple[Estimate, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    same: bool = False
 
     @property
     def verdict(self) -> str:
@@ -73,6 +75,7 @@ class Gate:
             "base": self.base,
             "candidate": self.candidate,
             "data": self.data,
+            "same_model": self.same,
             "methods": self.table.to_dicts(),
             "notes": list(self.notes),
         }
@@ -90,6 +93,11 @@ class Side:
     def name(self) -> str:
         """The model's name."""
         return str(self.model["name"])
+
+    @property
+    def circular(self) -> set[tuple[str, str]]:
+        """Methods and metrics, by their labels, of which the one asks the other's own questions."""
+        return {(method, metric) for method, metric in self.model["circular"]}
 
     def component(self, kind: str, label: str) -> Any:
         """What a method or metric is on this model, whatever it is called; None where it was not run."""
@@ -130,14 +138,15 @@ def gate(
         base: the run of the model that is there; or, with `run`, the model's name in it.
         candidate: likewise of the model that is to take its place.
         margins: by how much the mean score may be worse, for each metric that counts, in its own unit.
-        methods: those that must pass; all that both have, without controls, if None.
+        methods: those that must pass; all that both have, without controls, if None. Methods that ask a metric's own questions
+            (circular) are not judged by it, named or not.
         run: one run with both models.
         maps: whether stored maps are compared too.
         seed: of resamples.
 
     Raises:
-        SpecError: a margin is not above zero; or the two were not measured on the same samples, under the same metrics,
-            with the same methods.
+        SpecError: a margin is not above zero; the two were not measured on the same samples, under the same metrics, with the
+            same methods; or all methods are circular under a metric.
     """
     if not margins:
         raise SpecError("name at least one metric, with its margin: by how much may the mean score be worse?")
@@ -153,23 +162,38 @@ def gate(
             f"on {len(changed)} of {len(same)} samples the models explain different classes; these are not compared"
         )
     rows: list[tuple[str, str, Inferiority]] = []
-    chosen: list[str] = []
+    judged: dict[str, None] = {}
     for written, margin in margins.items():
         names = _same_metric(old, new, written)
         chosen = _methods(old, new, methods)
+        trivial = [m for m in chosen if (m, old.metric(written)[0]) in old.circular | new.circular]
+        if trivial:
+            asks = (
+                f"{', '.join(trivial)} {'asks' if len(trivial) == 1 else 'ask'} the questions of {names[0]} (circular)"
+            )
+            notes.append(f"{asks}, and {'is' if len(trivial) == 1 else 'are'} not judged by it")
+            chosen = [m for m in chosen if m not in trivial]
+            if not chosen:
+                raise SpecError(f"{asks}: name other methods, or another metric")
+        judged |= dict.fromkeys(chosen)
         sign = Facts.of(old.result.facts).sign(names[0])
         first, second, samples = _paired(old, new, names, chosen)
         alike = np.array([same.get(name, True) for name in samples], dtype=bool)
         found = inferiority(first, second, margin, same=alike, sign=sign, seed=seed)
         rows += [(names[0], method, row) for method, row in zip(chosen, found, strict=True)]
+    agreement = _agreement(old, new, list(judged), [name for name in same if same[name]], seed) if maps else {}
+    same_model = old.model["identity"] == new.model["identity"]
+    if not same_model and all(row.n and row.low == row.high == 0 for *_, row in rows):
+        notes.append("every score of the candidate is that of the base: are they the same model?")
     several = old.result.store.folder != new.result.store.folder
     return Gate(
         base=f"{old.name} in {old.result.name}" if several else old.name,
         candidate=f"{new.name} in {new.result.name}" if several else new.name,
         data=old.section.data,
         rows=tuple(rows),
-        agreement=_agreement(old, new, chosen, [name for name in same if same[name]], seed) if maps else {},
+        agreement=agreement,
         notes=tuple(notes),
+        same=same_model,
     )
 
 

@@ -197,6 +197,8 @@ class Engine:
                 if self.exhausted or not course.open:
                     break
                 self.look(course, models[course.part.label], n)
+                while course.open and course.behind and not self.exhausted:
+                    self.look(course, models[course.part.label], n)
 
     def look(self, course: "Course", model: Mapping[str, Any], n: int) -> None:
         """Compute what is open on the first `n` samples, and decide."""
@@ -313,6 +315,11 @@ class Course:
         return found
 
     @property
+    def behind(self) -> bool:
+        """Whether a method was woken that the samples so far must be made up for."""
+        return any(self.races[metric].behind for metric in self.open if metric in self.races)
+
+    @property
     def control(self) -> list[str]:
         """The random control, where it applies."""
         return [m.label for m in self.part.grid.methods if m.label == self.facts.random]
@@ -335,8 +342,11 @@ class Course:
 
     def after(self, result: Result, n: int, seed: int) -> None:
         """Decide by the scores of the first samples."""
-        self.passes += round((n - len(self.order)) * self.each(self.racing(), self.open))
-        self.explained |= dict.fromkeys(self.racing(), n)
+        racing, asked = self.racing(), self.open
+        missed = {m: len(self.order) - self.explained.get(m, len(self.order)) for m in racing}
+        made_up = sum(k * (self.each({m}, asked) - self.each(set(), asked)) for m, k in missed.items() if k)
+        self.passes += round((n - len(self.order)) * self.each(racing, asked) + made_up)
+        self.explained |= dict.fromkeys(racing, n)
         fresh = {sample["name"] for sample in result.manifest["samples"]} - set(self.order)
         self.order += sorted(fresh, key=lambda name: _place(seed, name))
         scores = result.scores()
@@ -344,7 +354,22 @@ class Course:
             if metric not in self.races:
                 self.enter(metric, scores)
             if metric not in self.refused:
-                self.races[metric] = self.races[metric].after(self.matrix(metric, self.races[metric].rows, scores))
+                self.decide(metric, scores)
+
+    def decide(self, metric: str, scores: "pl.DataFrame") -> None:
+        """Go on with a race.
+
+        Raises:
+            HeatcheckError: the metric gave scores beyond the range that it states.
+        """
+        race = self.races[metric]
+        try:
+            self.races[metric] = race.after(self.matrix(metric, race.rows, scores))
+        except ValueError as problem:
+            raise HeatcheckError(
+                f"{self.names.get(metric, metric)} on {self.part.label}: {problem}, by the range that the metric states "
+                "(`within`); state it wider, or leave it out"
+            ) from problem
 
     def enter(self, metric: str, scores: "pl.DataFrame") -> None:
         """Begin a race with the methods that have scores."""

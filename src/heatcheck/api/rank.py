@@ -114,9 +114,30 @@ class Ranked:
         """Which methods let models fall faster when the least relevant units go first; ROAD's limits."""
         return stats.falls_faster_under_lerf(self.table, seed=self.seed, resamples=self.resamples)
 
+    @cached_property
+    def against_random(self) -> stats.CasesAgainstRandom:
+        """In which cases no method is significantly better than random, and how often each one is not."""
+        return stats.cases_against_random(self.runs.scores, self.runs.stats_facts, self.table, seed=self.seed)
+
+    @cached_property
+    def accuracy_by_share(self) -> "pl.DataFrame":
+        """Accuracy in per cent by share removed, per case of MoRF or LeRF whose curves are of accuracy; ROAD's limits."""
+        import polars as pl
+
+        tables = []
+        for case in self.table.cases:
+            found = self.runs.accuracy_by_share(case, seed=self.seed, resamples=self.resamples)
+            if found is not None:
+                named = (pl.lit(text).alias(name) for name, text in case.record().items())
+                tables.append(found.select(*named, pl.all()))
+        if not tables:
+            return pl.DataFrame()
+        return pl.concat(tables).with_columns(pl.col("accuracy", "low", "high") * 100)
+
     def leaderboard(self) -> "pl.DataFrame":
-        """One row per method, best κ first."""
-        return self.board.table()
+        """One row per method, best κ first; `not_better` than random in so many of the `tested` cases."""
+        board = self.board.table()
+        return board.join(self.against_random.columns(self.board.methods), on="method", maintain_order="left")
 
     def missing(self) -> list[tuple[str, str, str]]:
         """(case, method, reason) for every method that a case does not rank."""
@@ -136,6 +157,8 @@ class Ranked:
             factor=self.factor,
             along=self.along_training,
             orders=self.removal_orders,
+            random=self.against_random,
+            by_share=self.accuracy_by_share,
             notes=self.runs.notes,
         )
 
@@ -158,11 +181,19 @@ class Ranked:
                 "exact": self.board.consensus.exact,
                 "optima": self.board.consensus.optima,
             },
+            "against_random": {
+                "tested": self.against_random.tested,
+                "nothing_better": [
+                    {**self.table.cases[i].record(), "too_few_samples": bool(self.against_random.few[i])}
+                    for i in self.against_random.nothing
+                ],
+            },
             "wins": self.board.win_table().to_dicts(),
             "agreement": self.agreement.record(),
             "case_agreement": agreement["cases"].to_dicts(),
             "morf_lerf": agreement["orders"].to_dicts(),
             "falls_faster_under_lerf": self.removal_orders.to_dicts(),
+            "accuracy_by_share": self.accuracy_by_share.to_dicts(),
             "case_scores": [
                 {
                     **case.record(),

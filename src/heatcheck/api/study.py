@@ -27,7 +27,7 @@ from heatcheck.core.spec import Spec, SpecError, split, suggest
 from heatcheck.core.toml import Keys
 from heatcheck.data.catalogue import check_parameters, on_hub, sources, split_spec
 from heatcheck.models.catalogue import models, source_id
-from heatcheck.models.file_names import RECORD, TRAINED, is_weights_file, recognised
+from heatcheck.models.file_names import TRAINED, holds_training, holds_transformers, is_weights_file, recognised
 from heatcheck.models.presets import parse_preprocess
 from heatcheck.models.targets import checked_target, function_of
 from heatcheck.profiles import load_profile
@@ -234,8 +234,12 @@ class Study(BaseModel):
 
 
 def folder_name(models: Iterable[str], data: str) -> str:
-    """A folder's name for models and data."""
-    return re.sub(r"[^\w.]+", "-", f"{'-'.join(models)}-{data}").strip("-.")[:80]
+    """A folder's name for models and data.
+
+    >>> folder_name(["./my-bert", "timm:resnet50"], "../val.csv")
+    'my-bert-timm-resnet50-val.csv'
+    """
+    return re.sub(r"[^\w.]+(\.+[^\w.]+)*", "-", f"{'-'.join(models)}-{data}").strip("-.")[:80]
 
 
 def _data_problems(data: str) -> Iterator[tuple[Keys, str]]:
@@ -320,8 +324,10 @@ def _rebased(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if is_weights_file(value):
             return path(value)
         place, at, checkpoint = value.partition("@")
-        if place.startswith(TRAINED) or (folder / Path(place).expanduser() / RECORD).is_file():
+        if place.startswith(TRAINED) or (place not in models() and holds_training(folder / Path(place).expanduser())):
             return f"{TRAINED}{path(place.removeprefix(TRAINED))}{at}{checkpoint}"
+        if value not in models() and holds_transformers(folder / Path(value).expanduser()):
+            return path(value)
         if (named := function_of(place)) is not None:
             return f"{path(named[0])}:{named[1]}" + (f"@{path(checkpoint)}" if at else "")
         start = max(value.rfind(":"), value.rfind("@")) + 1

@@ -42,6 +42,8 @@ class CommandGroup(TyperGroup):
             complain("interrupted")
             raise typer.Exit(run.INTERRUPTED) from stopped
         except Exception as problem:
+            if isinstance(problem, typer.BadParameter):
+                problem.message = problem.message.removeprefix("Value error, ")  # pydantic's, and no help to anybody
             if os.environ.get("HEATCHECK_DEBUG"):
                 raise
             if isinstance(problem, OSError) and is_of_disk(problem):

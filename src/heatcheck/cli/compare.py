@@ -55,7 +55,7 @@ def compare(
         list[Path] | None,
         typer.Option(
             "--with",
-            help="A further run: beside this one for perturbation, and with its cases for metarank; may be repeated.",
+            help="A further run of other models, data or fills, on which claims are tested too; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -93,7 +93,7 @@ def compare(
     factors = factors_of(factor or ())
     from heatcheck.api.compare import compare as put_beside
     from heatcheck.report.compare_figures import comparison_figures
-    from heatcheck.report.compare_page import marked_tables
+    from heatcheck.report.compare_tables import marked_tables
     from heatcheck.report.files import write_all_tables, write_figures
 
     found = put_beside(opened(run, only=only), paper, factors=factors, others=[opened(other) for other in others or ()])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,11 +21,12 @@ from heatcheck.core.files import printable
 from heatcheck.core.plugins import load_plugin, with_plugin_hint
 from heatcheck.core.progress import Progress, Silent, choose, clock
 from heatcheck.core.spec import SpecError, split
-from heatcheck.models.catalogue import default_model
+from heatcheck.models.catalogue import default_model, modality_of_model
 from heatcheck.models.targets import makes_number, target_of_explanation
 
 if TYPE_CHECKING:
     from heatcheck.api.several import Explainer
+    from heatcheck.data.base import Dataset
     from heatcheck.methods.base import Method
     from heatcheck.report import TextReading
 
@@ -97,7 +99,7 @@ def explain(
 
     heatcheck explain "a dull and tedious film" --method lime
 
-    heatcheck explain --text dull --model hf:my-bert
+    heatcheck explain dull --model hf:my-bert
 
     echo "what a delight" | heatcheck explain - --method occlusion
     """
@@ -107,14 +109,12 @@ def explain(
 
     for path in plugin or ():
         load_plugin(path)
-    pictures = [name for name in inputs or () if name != "-" and not is_written_out(name)]
-    texts = [name for name in inputs or () if name != "-" and is_written_out(name)]
-    texts += [*(text or ()), *([sys.stdin.read().strip()] if "-" in (inputs or ()) else [])]
+    surely = [*(text or ()), *([sys.stdin.read().strip()] if "-" in (inputs or ()) else [])]
+    pictures, texts = sorted_out([name for name in inputs or () if name != "-"], model, bool(surely))
+    texts += surely
     if bool(pictures) == bool(texts):
         raise SpecError("explain pictures or texts, one kind at a time: INPUT…, --text '…', or - for stdin")
-    for name in pictures:
-        if not _is_file(name):
-            raise SpecError(f"there is no picture {name!r}; to explain it as a text, write --text {name!r}")
+    check_pictures(pictures)
     if texts and out is not None and out.suffix.lower() not in SHEETS:
         raise SpecError(f"--out: texts become a file that ends in {' or '.join(SHEETS)}, not {str(out)!r}")
     everything = method.strip() == "all"
@@ -124,7 +124,7 @@ def explain(
         unknown = wrong.startswith("no method is called") and not plugin
         raise SpecError(f"--method: {with_plugin_hint(wrong) if unknown else wrong}")
     specs = {name: settings.apply("method", name) for name in methods}
-    items = texts or [str(Path(p).expanduser()) for p in pictures]
+    items: list[str | Path] = [*texts, *(Path(p).expanduser() for p in pictures)]
     read_as = {"preprocess": preprocess, "output": output, "device": device_name(device), "precision": precision}
     found = explained(model, items, specs, target_of_explanation(target), read_as, everything, quiet)
     shown: dict[str, list[Explanation]] = {}
@@ -138,6 +138,42 @@ def explain(
         emit([DRAWINGS[e.shown["kind"]].record(e, out) for e in found])
 
 
+def sorted_out(names: Sequence[str], model: str | None, with_texts: bool) -> tuple[list[str], list[str]]:
+    """Which inputs are pictures, and which are texts.
+
+    Those of a text model are texts unless there are such files; so are words beside a text, where none of the inputs is
+    a file or ends as a picture's.
+
+    Args:
+        names: the inputs.
+        model: the model's spec, if one is named.
+        with_texts: whether other inputs are surely texts.
+    """
+    texts = [name for name in names if is_written_out(name)]
+    unsure = [name for name in names if name not in texts and not _is_file(name)]
+    if unsure and model is not None and modality_of_model(model) == "text":
+        texts = [name for name in names if not _is_file(name)]
+    elif (texts or with_texts) and not any(_is_file(name) or _ends_as_picture(name) for name in names):
+        texts = list(names)
+    return [name for name in names if name not in texts], texts
+
+
+def check_pictures(names: Sequence[str]) -> None:
+    """Refuse inputs that are no pictures.
+
+    Raises:
+        SpecError: there is no such file, or its name is no picture's; says how a text is explained.
+    """
+    for name in names:
+        if not _is_file(name):
+            raise SpecError(f"there is no picture {name!r}; to explain it as a text, write --text {name!r}")
+        if not _ends_as_picture(name):
+            raise SpecError(
+                f"{name!r} does not end as a picture does, such as in .jpg; to explain the text in it, write "
+                f"heatcheck explain - < {quote(name)}"
+            )
+
+
 def _is_file(name: str) -> bool:
     try:
         return Path(name).expanduser().is_file()
@@ -145,23 +181,32 @@ def _is_file(name: str) -> bool:
         return False
 
 
+def _ends_as_picture(name: str) -> bool:
+    from heatcheck.data.images import SUFFIXES
+
+    return Path(name).suffix.lower() in SUFFIXES
+
+
 def is_written_out(name: str) -> bool:
     """Whether an input is a text and not a picture's path: it has several words, and neither is a file nor ends as one.
 
-    >>> is_written_out("a dull film"), is_written_out("my cat.jpg"), is_written_out("dull")
-    (True, False, False)
+    An empty one is a text as well.
+
+    >>> is_written_out("a dull film"), is_written_out("my cat.jpg"), is_written_out("dull"), is_written_out("")
+    (True, False, False, True)
     """
+    if not name.strip():
+        return True
     if len(name.split()) < 2:
         return False
-    from heatcheck.data.images import SUFFIXES
     from heatcheck.data.places import kind_of
 
-    return kind_of(Path(name)) is None and Path(name).suffix.lower() not in SUFFIXES
+    return kind_of(Path(name)) is None and not _ends_as_picture(name)
 
 
 def explained(
     model: str | None,
-    items: Sequence[str],
+    items: Sequence[str | Path],
     methods: Mapping[str, str],
     target: str | int | None,
     read_as: Mapping[str, str | None],
@@ -170,15 +215,14 @@ def explained(
 ) -> list[Explanation]:
     """Every input under every method, by its name and spec; with `lenient`, what does not apply is noted and left out.
 
-    Without a model, the embedded one of the inputs' modality explains them.
+    Pictures are given by their paths, texts as they are. Without a model, the embedded one of the inputs' modality explains them.
     """
     from heatcheck.api.benchmark import as_component
     from heatcheck.api.several import Explainer
     from heatcheck.core.types import NotApplicable
-    from heatcheck.data.load import load_data
     from heatcheck.training.defaults import load_model
 
-    samples = [(item, load_data([item])) for item in items]
+    samples = [(str(item), _alone(item, f"text {i}")) for i, item in enumerate(items, 1)]
     number = target if makes_number(target) else None
     loaded = load_model(model or default_model(samples[0][1].modality), **read_as, target=number)
     if read_as["device"] == "auto":
@@ -208,7 +252,20 @@ def explained(
                     progress.note(f"skipped {name}: {reason}")
     for chosen in loaded.notes:
         note(chosen, quiet=quiet)
-    return sorted(found, key=lambda e: items.index(e.input))
+    order = [item for item, _ in samples]
+    return sorted(found, key=lambda e: order.index(e.input))
+
+
+def _alone(item: str | Path, name: str) -> "Dataset":
+    """One input as a data set; a text is one also where it reads like a file's name."""
+    from heatcheck.core.types import Modality
+    from heatcheck.data.base import Dataset
+    from heatcheck.data.load import load_data
+    from heatcheck.data.texts import text_sample
+
+    if isinstance(item, Path):
+        return load_data([item])
+    return Dataset(name, Modality.TEXT, (text_sample(name, item),))
 
 
 @contextmanager
@@ -272,7 +329,7 @@ def show_texts(found: Sequence[Explanation], out: Path | None, json: bool) -> No
     if out is not None:
         readings = [[reading_of(e) for e in row] for row in rows.values()]
         if out.suffix.lower() == ".png":
-            text_sheet(readings).save(out.expanduser(), "PNG")
+            text_sheet(readings, note).save(out.expanduser(), "PNG")
         else:
             out.expanduser().write_text(text_sheet_page(readings), encoding="utf-8")
         if not json:

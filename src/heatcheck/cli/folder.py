@@ -27,6 +27,16 @@ class Format(StrEnum):
     PARQUET = "parquet"
     CSV = "csv"
     JSON = "json"
+    MD = "md"
+    TEX = "tex"
+
+
+class Content(StrEnum):
+    """The tables of a run."""
+
+    SCORES = "scores"
+    LEADERBOARD = "leaderboard"
+    MEANS = "means"
 
 
 def opened(run: Path, *, only: bool = False, verify: bool = False) -> Any:
@@ -72,7 +82,7 @@ def report(
 
 
 def doctor(
-    what: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A model's spec or a run's folder.")],
+    what: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A model's spec or folder, or a run's folder.")],
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="Data to try a model on; by default the embedded ones.")
     ] = None,
@@ -90,11 +100,12 @@ def doctor(
     heatcheck doctor runs/default
     """
     from heatcheck.core.plugins import load_plugin
+    from heatcheck.models.catalogue import full_spec
 
     for file in plugin or ():
         load_plugin(file)
     path = Path(what).expanduser()
-    if path.is_dir():
+    if path.is_dir() and full_spec(what) == what:
         _doctor_run(path, json)
     else:
         _doctor_model(what, data, preprocess, output, json)
@@ -155,14 +166,26 @@ def _doctor_model(spec: str, data: str | None, preprocess: str | None, output: s
 
 def export(
     run: Run,
+    table: Annotated[
+        Content,
+        typer.Option(
+            "--table",
+            "-t",
+            help="scores: a row per model, sample, method and metric; leaderboard: all statistics, a row per model, method and "
+            "metric; means: a row per method and a column per metric, for papers.",
+        ),
+    ] = Content.SCORES,
     format: Annotated[
-        Format | None, typer.Option("--format", "-f", help="Parquet, unless --out says otherwise.")
+        Format | None,
+        typer.Option(
+            "--format", "-f", help="Parquet, unless --out says otherwise; md and tex are for the short tables."
+        ),
     ] = None,
     out: Annotated[str | None, typer.Option("--out", "-o", help="A file, or - for stdout.", show_default=False)] = None,
     only: Only = False,
     json: Json = False,
 ) -> None:
-    """Write a run's scores as one table: a row per model, sample, method and metric.
+    """Write a run's scores, its leaderboard or a paper's table of means.
 
     [bold]Examples[/bold]
 
@@ -171,18 +194,29 @@ def export(
     heatcheck export runs/default --format csv --out - | head
 
     heatcheck export runs/default --out scores.parquet
+
+    heatcheck export runs/default --table means --out table.tex
     """
     if json:
         format, out = Format.JSON, out or "-"
     kind = format or _by_suffix(out) or Format.PARQUET
+    if table == Content.SCORES and kind in (Format.MD, Format.TEX):
+        raise SpecError(f"{kind}: a row per sample is too much to read; choose --table means or --table leaderboard")
     result = opened(run, only=only)
+
+    def write(file: BinaryIO) -> None:
+        if table == Content.SCORES:
+            write_table(result.scores(), kind, file)
+        else:
+            write_marked(result.leaderboard().table(table), kind, file)
+
     if out == "-":
-        write_table(result.scores(), kind, sys.stdout.buffer)
+        write(sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
-        path = Path(out).expanduser() if out else run.expanduser() / f"scores.{kind}"
+        path = Path(out).expanduser() if out else run.expanduser() / f"{table}.{kind}"
         with written_atomically(path) as file:
-            write_table(result.scores(), kind, file)
+            write(file)
         note(f"{kind}: {path.stat().st_size:,} bytes")
         typer.echo(path)
     end(result, run)
@@ -253,6 +287,16 @@ def _by_suffix(out: str | None) -> Format | None:
     if suffix not in list(Format):
         raise SpecError(f"--out: cannot tell the format of {out!r}; add --format {', '.join(Format)}")
     return Format(suffix)
+
+
+def write_marked(table: Any, kind: Format, file: BinaryIO) -> None:
+    """Write a short table, with its marks where people read it."""
+    from heatcheck.report.tables import FORMATS
+
+    if kind == Format.JSON:
+        _write_json(table.frame, file)
+    else:
+        file.write(FORMATS[kind](table))
 
 
 def write_table(frame: Any, kind: Format, file: BinaryIO) -> None:

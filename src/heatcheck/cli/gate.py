@@ -91,9 +91,13 @@ def margins_of(metrics: Sequence[str], margins: Sequence[float]) -> dict[str, fl
     """
     if len(metrics) != len(margins):
         raise SpecError(
-            f"{len(metrics)} metrics ({', '.join(metrics)}) and {len(margins)} margins: give each metric its own --margin, "
+            f"{_counted(metrics, 'metric')} ({', '.join(metrics)}) and {_counted(margins, 'margin')}: give each metric its own --margin, "
             f"in the metric's unit"
         )
     if len(set(metrics)) < len(metrics):
         raise SpecError(f"--metric: {', '.join(metrics)}: each metric once")
     return dict(zip(metrics, margins, strict=True))
+
+
+def _counted(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

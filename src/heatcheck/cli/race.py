@@ -79,14 +79,23 @@ def show(found: Any) -> None:
 def _cells(row: dict[str, Any]) -> list[Any]:
     if row["against"] is None:
         return [row["method"], row["state"], "–", "–", "–", "–", f"{row['samples']:,}", f"{row['passes']:,}"]
-    ends = "–" if row["low"] == -float("inf") else f"{row['low']:+.3f} to {row['high']:+.3f}"
+    ends = "–" if row["low"] == -float("inf") else f"{_signed(row['low'])} to {_signed(row['high'])}"
     return [
         row["method"],
         row["state"],
         "–" if row["decided"] is None else f"{row['decided']:,}",
-        f"{row['difference']:+.3f}",
+        _signed(row["difference"]),
         row["against"],
         ends,
         f"{row['samples']:,}",
         f"{row['passes']:,}",
     ]
+
+
+def _signed(value: float) -> str:
+    """A difference with its sign; a minus is as long as a plus.
+
+    >>> _signed(-0.0021), _signed(0.03)
+    ('−0.002', '+0.030')
+    """
+    return f"{value:+.3f}".replace("-", "−")

@@ -59,13 +59,14 @@ def rank(
     heatcheck rank runs/* --json | jq '.methods[] | [.method, .kappa]'
     """
     from heatcheck.api.rank import rank as rank_runs
+    from heatcheck.report.ranking_tables import counted
 
     wanted = [name for text in metrics or () for name in split(text)] or None
     note(f"reading {len(runs)} run{'' if len(runs) == 1 else 's'} …", quiet=quiet)
     found = rank_runs(runs, by=by and by.value, metrics=wanted, only=only, seed=seed)
     for line in found.runs.notes:
         note(line, quiet=quiet)
-    note(f"writing {len(found.table.cases)} cases, tables and figures into {out} …", quiet=quiet)
+    note(f"writing {counted(len(found.table.cases), 'case')}, tables and figures into {out} …", quiet=quiet)
     page = found.save(out.expanduser())
     if json:
         emit({"page": page, **found.record()})
@@ -89,9 +90,13 @@ def show(found: "Ranked") -> None:
 
     view, out = found.view, console()
     out.print(Text(plain("".join(part.text for part in view.verdict))))
+    if view.random_told:
+        out.print(Text(plain(view.random_told)))
     out.print(_board(view))
+    if view.tied_over:
+        out.print(Text(f"† may be as good as the best over other {view.tied_over}", style="dim"))
     for name, value, ends in view.chips:
-        out.print(Text(f"{name} {value}" + (f"  ({ends})" if ends else ""), style="dim"))
+        out.print(Text(f"{name} {value}" + (f"  ({ends} over {view.chips_over})" if ends else ""), style="dim"))
     for case, tau, verdict in view.contrary:
         out.print(Text(plain(f"{case}: τ with the others {tau}, {verdict}")))
     for method, where in view.faster:
@@ -115,11 +120,15 @@ def _board(view: Any) -> Any:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", overflow="fold")
-    for head in ("κ", "95 % interval", "Bradley–Terry", "mean rank", "won"):
-        table.add_column(head, justify="right", no_wrap=True)
+    over = "models and data" if view.rows[0].reach else "samples"
+    heads = ["κ", f"95 % interval over {over}", "Bradley–Terry", "mean rank", "won"]
+    heads += ["not better than random"] if view.random_told else []
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=head != heads[-1])
     for row in view.rows:
         mark = " †" if row.tied else ""
         cases = f" ({row.cases})" if row.cases else ""
-        cells = (row.kappa + mark, row.ends, row.strength, row.mean_rank, row.won)
+        cells = [row.kappa + mark, row.ends, row.strength, row.mean_rank, row.won]
+        cells += [row.random or "–"] if view.random_told else []
         table.add_row(Text(plain(row.method) + cases), *cells, style="bold" if row.place == 1 else "")
     return table

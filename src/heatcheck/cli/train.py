@@ -17,7 +17,15 @@ def train(
     data: Annotated[
         str, typer.Option("--data", "-d", help="What it learns from; a source's training split is taken by itself.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Its folder; a training there is continued.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Its folder, by default one in runs/; a training there is continued.",
+            show_default=False,
+        ),
+    ] = None,
     held_out: Annotated[
         str | None, typer.Option("--held-out", help="What it is judged by; else another split, or a fifth of the data.")
     ] = None,
@@ -46,7 +54,9 @@ def train(
 
     heatcheck train plain --model small:resnet20 --data cifar10:DIR --variant small --out runs/r20 --keep 10
 
-    heatcheck train align --model timm:resnet50 --data imagenet:DIR --set fill=blur --set grid=8 --out runs/r50 --plan
+    heatcheck train text --model ./my-bert --data eraser:movies
+
+    heatcheck train align --model timm:resnet50 --data imagenet:DIR --set fill=blur --set grid=8 --plan
 
     heatcheck list recipes
     """
@@ -55,11 +65,13 @@ def train(
     from heatcheck.training.loop import fit, resumed
     from heatcheck.training.recipe import parse_changes
 
-    folder = out.expanduser()
+    folder = out.expanduser() if out is not None else usual_folder(recipe, variant, model, data)
+    if not plan:
+        note(f"{model} on {data}, recipe {recipe}, into {folder}", quiet=quiet)
     ready = prepared(
         recipe, variant, parse_changes(change or ()), model, data, held_out, preprocess, device or "auto", threads
     )
-    known = resumed(ready.record, folder)
+    known = ready.record if plan and out is None else resumed(ready.record, folder)
     if plan or not (quiet or known.finished or known.accuracy):
         found = plan_of(ready, keep)
         if plan and json:
@@ -79,3 +91,14 @@ def train(
     for line in told(record.model_dump()):
         typer.echo(line)
     typer.echo(f"model: trained:{folder}")
+
+
+def usual_folder(recipe: str, variant: str, model: str, data: str) -> Path:
+    """Where a training goes if nobody says.
+
+    >>> str(usual_folder("text", "embedded", "./my-bert", "eraser:movies"))
+    'runs/text-embedded-my-bert-eraser-movies'
+    """
+    from heatcheck.api.study import folder_name
+
+    return Path("runs", folder_name([*(part for part in (recipe, variant) if part), model], data))

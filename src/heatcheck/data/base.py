@@ -31,6 +31,7 @@ class Dataset(Sequence[Sample]):
         classes: class names by index, where known.
         notes: what a reader should know about how it was put together (files left aside, duplicates).
         sorted_names: whether the classes are only the names that occur, sorted: a model may number them otherwise.
+        fractional: where labels are numbers, as a regression has them, one of them; then no sample has a class. Else empty.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Dataset(Sequence[Sample]):
     classes: tuple[str, ...] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
     sorted_names: bool = False
+    fractional: str = ""
 
     def __post_init__(self) -> None:
         name, count = Counter(s.name for s in self.samples).most_common(1)[0] if self.samples else ("", 0)
@@ -162,6 +164,7 @@ class Listing:
             classes,
             tuple(map(printable, notes)),
             self.labels.sorted_names,
+            self.labels.fractional,
         )
 
 

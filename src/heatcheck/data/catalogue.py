@@ -26,7 +26,8 @@ class DataSource(Source):
         splits: parts that can be named after the path; without a name the first is meant, of `folder` everything.
         present: a function of its module that says which of the splits a place has; where it is not given, all.
         params: what can be set in brackets after the id, such as `nwpu(seed=3):PATH`.
-        recognises: a function of its module that says whether a folder has its layout.
+        recognises: a function of its module that says whether a folder has its layout; of a source that shares a suffix
+            with others, whether a file is its own.
     """
 
     licence: str = "its owner's"
@@ -76,9 +77,9 @@ class DataSource(Source):
         """Whether its place is another source."""
         return self.form == f"{self.id}:SOURCE"
 
-    def fits(self, folder: Path) -> bool:
-        """Whether a folder has this source's layout."""
-        return bool(self.recognises) and bool(import_attribute(self.module, self.recognises)(folder))
+    def fits(self, path: Path) -> bool:
+        """Whether a folder has this source's layout, or a file its form."""
+        return bool(self.recognises) and bool(import_attribute(self.module, self.recognises)(path))
 
     def splits_at(self, place: str) -> tuple[str, ...]:
         """The splits that a place has."""
@@ -133,10 +134,14 @@ _MODALITIES = ("image", "text")
 
 
 def source_at(path: Path) -> str | None:
-    """The id of the source whose layout a folder has, or whose suffix a file has; None if it is no such thing."""
+    """The id of the source whose layout a folder has, or whose suffix a file has; None if it is no such thing.
+
+    Of several sources that have the suffix, the first that recognises the file is meant, else the last.
+    """
     if path.is_dir():
         return next((id for id, source in sources().items() if source.fits(path)), None)
-    return next((id for id, source in sources().items() if path.suffix.lower() in source.suffixes), None)
+    named = [id for id, source in sources().items() if path.suffix.lower() in source.suffixes]
+    return next((id for id in named[:-1] if sources()[id].fits(path)), named[-1] if named else None)
 
 
 def split_spec(data: str) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from heatcheck.data.images import SUFFIXES, picture_sample
 from heatcheck.data.labels import Labels, as_index, is_missing, read_lines
 from heatcheck.data.places import existing, kind_of
 from heatcheck.data.references import picture_with
-from heatcheck.data.tables import read_table
+from heatcheck.data.tables import file_text, read_table
 
 _WNID = re.compile(r"n\d{8}")
 _SIDECARS = frozenset({"labels.csv", "classes.txt", *sidecars.FILES})
@@ -25,6 +25,8 @@ SPLITS = ("val", "test", "train")
 """Subfolders that hold a split, where there is `train` and another one."""
 IMAGENET_SPLITS = ("val", "train")
 """Of ImageNet, the first by default."""
+_LOOKED_AT = 100
+"""Lines that tell a list of pictures from a file of texts."""
 
 
 @source(
@@ -158,6 +160,7 @@ def is_imagenet(root: Path) -> bool:
     group="images",
     position=5,
     suffixes=(".txt", ".lst"),
+    recognises="lists_pictures",
 )
 def files(where: str, options: SourceOptions) -> Listing:
     """A list of pictures: a path per line, relative to the list, then a tab or comma and the label, if known."""
@@ -178,6 +181,19 @@ def files(where: str, options: SourceOptions) -> Listing:
         label=lambda i: pairs[i][1],
         labels=Labels.of((label for _, label in pairs), options.classes),
     )
+
+
+def lists_pictures(path: Path) -> bool:
+    """Whether most lines of a file name a picture; those of other text files are texts."""
+    if not path.is_file():
+        return False
+    lines = [line.strip() for line in file_text(path).split("\n")[:_LOOKED_AT] if line.strip()]
+    named = [
+        any(word.lower().endswith(tuple(SUFFIXES)) for word in re.split(r"[\s,]+", line))
+        or kind_of(path.parent / _path_and_label(line, path.parent)[0]) == "file"
+        for line in lines
+    ]
+    return sum(named) * 2 > len(named)
 
 
 def _path_and_label(line: str, base: Path) -> tuple[str, str | None]:

@@ -1,5 +1,6 @@
 """Labels as people write them, and the class indices they mean."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,11 +21,15 @@ class Labels:
         classes: class names by index; without them a label must be an index.
         aliases: further names of classes, such as ImageNet's wnids.
         sorted_names: whether the classes are only the names that occur, sorted.
+        only_names: whether an index, which these classes had nowhere before, means none of them.
+        fractional: where labels are numbers, as a regression has them, and no classes, one of them; else empty.
     """
 
     classes: tuple[str, ...] | None = None
     aliases: Mapping[str, int] = field(default_factory=dict)
     sorted_names: bool = False
+    only_names: bool = False
+    fractional: str = ""
 
     def read(self, written: Any) -> tuple[int | None, str | None]:
         """A class index, or None where nothing is written; and what is wrong with the label, if anything."""
@@ -36,6 +41,10 @@ class Labels:
                 index,
                 None if index is not None else f"label {written!r} is not unique: several classes have that name",
             )
+        if self.fractional:
+            return None, None if as_number(written) is not None else f"label {_short(written)} is not a number"
+        if self.only_names and as_number(written) is not None:
+            return None, f"label {_short(written)} is a number, while most labels are names"
         index = as_index(written)
         if index is None:
             known = f"one of the {len(self.classes)} class names or an index" if self.classes else "a class index"
@@ -59,12 +68,21 @@ class Labels:
 
     @classmethod
     def of(cls, written: Iterable[Any], classes: ClassesArg = None) -> "Labels":
-        """The classes given, else the sorted names that occur, unless labels are mostly indices."""
+        """The classes given, else the sorted names that occur, unless labels are mostly numbers.
+
+        Numbers are indices, unless one of them is a fraction: then none is. Where words stand among them, most must be
+        fractions for that, as either may be a slip.
+        """
         if classes is not None:
             return cls.given(classes)
         present = [w for w in written if not is_missing(w)]
-        named = [w.strip() for w in present if isinstance(w, str) and as_index(w) is None]
-        return cls(tuple(sorted(set(named))), sorted_names=True) if 2 * len(named) > len(present) else cls()
+        named = [w.strip() for w in present if isinstance(w, str) and as_number(w) is None]
+        if 2 * len(named) > len(present):
+            return cls(tuple(sorted(set(named))), sorted_names=True, only_names=True)
+        numbers = [number for number in map(as_number, present) if number is not None]
+        fractions = [number for number in numbers if not number.is_integer()]
+        regression = 2 * len(fractions) > len(numbers) if named else bool(fractions)
+        return cls(fractional=f"{fractions[0]:g}") if regression else cls()
 
     @classmethod
     def given(cls, classes: ClassesArg) -> "Labels":
@@ -96,6 +114,12 @@ def is_missing(written: Any) -> bool:
 
 def as_index(written: Any) -> int | None:
     """An integer written as a number, a numeric text or a one-element tensor; None if it is none of these."""
+    number = as_number(written)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def as_number(written: Any) -> float | None:
+    """A finite number, written as one, as a text or as a one-element tensor; None if it is none of these."""
     if hasattr(written, "item") and getattr(written, "size", None) is not None:
         try:
             written = written.item()
@@ -105,7 +129,7 @@ def as_index(written: Any) -> int | None:
         number = float(written)
     except (TypeError, ValueError, OverflowError):
         return None
-    return int(number) if number.is_integer() else None
+    return number if math.isfinite(number) else None
 
 
 def _short(value: Any) -> str:

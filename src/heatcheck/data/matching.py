@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from heatcheck.core.types import Sample
 from heatcheck.data.base import Dataset, causes
 
 _SHOWN = 4
@@ -49,6 +50,25 @@ def match_labels(data: Dataset, models: Mapping[str, Sequence[str] | None]) -> D
     names = next(tuple(names) for names in models.values() if names)
     changed = replace(data, samples=samples, classes=data.classes if first.note == "" else names, sorted_names=False)
     return _noted(changed, first.note, lost)
+
+
+def strange_labels(samples: Sequence[Sample], model: str, classes: int, fractional: str = "") -> str:
+    """Which labels are no classes of a model, in a sentence; empty where all of them are.
+
+    Args:
+        samples: with their labels.
+        model: its name.
+        classes: how many it has.
+        fractional: one of the labels, where they are numbers as a regression has them.
+    """
+    if fractional:
+        return f"labels are numbers, such as {fractional}, and no classes of {model}: all samples count as unlabelled"
+    odd = [
+        (f"label {s.label} is no class of {model} (0 to {classes - 1})", s.name)
+        for s in samples
+        if s.label is not None and s.label >= classes
+    ]
+    return f"{len(odd)} of {len(samples)} samples count as unlabelled: {causes(odd)}" if odd else ""
 
 
 def _match(data: Dataset, present: Sequence[int], model: str, names: Sequence[str]) -> _Match:

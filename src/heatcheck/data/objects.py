@@ -288,7 +288,10 @@ def _first(indices: Sequence[int], one: Callable[[int], Any], options: SourceOpt
 def _labels(
     source: Any, indices: Sequence[int], one: Callable[[int], Any], first: int, options: SourceOptions
 ) -> Labels:
-    """The classes that a user gives, else the data set's own, else the words that its labels are."""
+    """The classes that a user gives, else the data set's own, else the words that its labels are.
+
+    All labels are read for this where the first is a word, a fraction, or written as one.
+    """
     if options.classes is not None:
         return Labels.given(options.classes)
     item = one(first)
@@ -300,13 +303,14 @@ def _labels(
     if isinstance(given, list | tuple):
         by_folder = hasattr(source, "class_to_idx") or hasattr(inner, "class_to_idx")
         return Labels(tuple(str(name) for name in given), sorted_names=by_folder)
-    if not isinstance(label, str) or as_index(label) is not None:
+    plain = label.item() if getattr(label, "ndim", None) == 0 else label
+    if not isinstance(plain, float) and (not isinstance(plain, str) or as_index(plain) is not None):
         return Labels()
     return Labels.of(_written(indices, one, options))
 
 
 def _written(indices: Sequence[int], one: Callable[[int], Any], options: SourceOptions) -> Iterator[Any]:
-    """Every label of a data set whose labels are words."""
+    """Every label of a data set."""
     for index in indices:
         try:
             yield split(one(index), options)[1]

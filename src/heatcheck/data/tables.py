@@ -12,7 +12,7 @@ from heatcheck.core.sources import source
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, Sample, TextPair
 from heatcheck.data.base import Listing, SourceOptions, TextColumnArg, numbered
-from heatcheck.data.labels import Labels, as_index, is_missing
+from heatcheck.data.labels import Labels, as_index, as_number, is_missing
 from heatcheck.data.places import existing
 from heatcheck.data.references import text_with
 from heatcheck.data.texts import text_sample
@@ -91,20 +91,25 @@ def tsv_table(where: str, options: SourceOptions) -> Listing:
     "jsonl",
     form="jsonl:FILE",
     modality="text",
-    about="texts as JSON objects, one per line; they may have spans and parts",
+    about="texts as JSON objects, one per line or in a list; they may have spans and parts",
     group="texts",
     position=3,
-    suffixes=(".jsonl", ".ndjson"),
+    suffixes=(".jsonl", ".ndjson", ".json"),
     columns=True,
 )
 def jsonl_table(where: str, options: SourceOptions) -> Listing:
-    """Texts as JSON objects, one per line.
+    """Texts as JSON objects, one per line or in one list.
 
     Besides text and label they may have `spans` (of characters, `[[start, end], …]`), `parts` (spans by name) and
     `without` (the texts without these parts, by name).
     """
     path = existing(where, "file")
-    rows = [_object(line) for line in _text(path).split("\n") if line.strip()]
+    text = file_text(path)
+    rows = _listed(text)
+    if rows is None:
+        rows = [_object(line) for line in text.split("\n") if line.strip()]
+        if path.suffix.lower() == ".json":
+            _check_lines(path, rows)
     return _listing(path, rows, options)
 
 
@@ -130,12 +135,35 @@ def parquet_table(where: str, options: SourceOptions) -> Listing:
     return _listing(path, [Row(cells) for cells in frame.iter_rows(named=True)], options)
 
 
+def _listed(text: str) -> list[Row] | None:
+    """The rows of a file that is one JSON list; None for any other."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return [Row(value) if isinstance(value, dict) else Row({}, "the item is not a JSON object") for value in values]
+
+
 def _object(line: str) -> Row:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         return Row({}, f"the line is not JSON: {error}")
     return Row(value) if isinstance(value, dict) else Row({}, "the line is not a JSON object")
+
+
+def _check_lines(path: Path, rows: Sequence[Row]) -> None:
+    """Refuse a file of JSON in another form.
+
+    Raises:
+        HeatcheckError: none of several lines is an object; says which forms are read.
+    """
+    if len(rows) > 1 and all(row.problem is not None for row in rows):
+        raise HeatcheckError(
+            f'{str(path)!r} holds neither a JSON object per line, such as {{"text": …, "label": …}}, nor one whole list of them'
+        )
 
 
 def read_table(path: Path, delimiter: str, header: bool = False) -> list[Row]:
@@ -146,7 +174,7 @@ def read_table(path: Path, delimiter: str, header: bool = False) -> list[Row]:
         delimiter: what separates cells.
         header: whether the first row is surely a header; else it is one if it looks like one.
     """
-    lines = _cells(_text(path), delimiter)
+    lines = _cells(file_text(path), delimiter)
     if not lines:
         return []
     if header or _looks_like_header(lines):
@@ -161,8 +189,8 @@ def _looks_like_header(lines: Sequence[Sequence[str]]) -> bool:
     first, rest = lines[0], [line for line in lines[1:] if len(line) == len(lines[0])]
     if any(cell.strip().lower() in _USUAL for cell in first):
         return True
-    numeric = (all(as_index(line[i]) is not None for line in rest) for i in range(len(first)))
-    return bool(rest) and any(n and as_index(cell) is None for n, cell in zip(numeric, first, strict=True))
+    numeric = (all(as_number(line[i]) is not None for line in rest) for i in range(len(first)))
+    return bool(rest) and any(n and as_number(cell) is None for n, cell in zip(numeric, first, strict=True))
 
 
 def _row(columns: Sequence[str], line: Sequence[str]) -> Row:
@@ -173,7 +201,8 @@ def _row(columns: Sequence[str], line: Sequence[str]) -> Row:
     return Row(cells, f"the row has {len(line)} cells, the table {len(columns)} columns: {advice}")
 
 
-def _text(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """A file as UTF-8; bytes that are none stay in, for the samples that have them to say so."""
     try:
         return path.read_bytes().decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
     except OSError as error:
@@ -358,7 +387,7 @@ def _named_column(asked: str | int, columns: Sequence[str], option: str, called:
 
 
 def _guess(columns: Sequence[str], rows: Sequence[Row], label: str | None, called: str) -> _Columns:
-    """The text and label column where names say nothing; of two, the one with indices or fewer values is the label.
+    """The text and label column where names say nothing; of two, the one with numbers or fewer values is the label.
 
     A column that numbers the rows is neither.
     """
@@ -366,10 +395,10 @@ def _guess(columns: Sequence[str], rows: Sequence[Row], label: str | None, calle
     if len(left) <= 1:
         return _Columns(tuple(left), label, guessed=len(columns) > 1)
     if len(left) == 2 and label is None:
-        indices = [column for column in left if _holds_indices(column, rows)]
+        numeric = [column for column in left if _holds_numbers(column, rows)]
         counts = {column: len({str(row.cells.get(column)) for row in rows}) for column in left}
-        if len(indices) == 1 or min(counts.values()) < len(rows) or len(rows) <= _FEW:
-            label = indices[0] if len(indices) == 1 else min(left, key=counts.__getitem__)
+        if len(numeric) == 1 or min(counts.values()) < len(rows) or len(rows) <= _FEW:
+            label = numeric[0] if len(numeric) == 1 else min(left, key=counts.__getitem__)
             return _Columns(tuple(column for column in left if column != label), label, guessed=True)
     raise HeatcheckError(
         f"{called}: which column holds the texts? Say --text-column (in Python text_column=), one of "
@@ -383,7 +412,7 @@ def _numbers_rows(column: str, rows: Sequence[Row]) -> bool:
     return len(rows) > _FEW and None not in numbers and len(numbers) == len(rows)
 
 
-def _holds_indices(column: str, rows: Sequence[Row]) -> bool:
+def _holds_numbers(column: str, rows: Sequence[Row]) -> bool:
     cells = [row.cells.get(column) for row in rows]
     present = [cell for cell in cells if not is_missing(cell)]
-    return sum(as_index(cell) is not None for cell in present) * 2 > len(present)
+    return sum(as_number(cell) is not None for cell in present) * 2 > len(present)

@@ -1,5 +1,6 @@
 """What methods and metrics need of their inputs: six operations, implemented once per modality."""
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -188,6 +189,10 @@ class Domain(ABC):
     @abstractmethod
     def shape(self, x: Inputs) -> tuple[int, int]:
         """Rows and columns of the site grid."""
+
+    def site_count(self, x: Inputs) -> int:
+        """How many sites each sample has, padding included; the time of a pass grows with them."""
+        return math.prod(self.shape(x))
 
     @abstractmethod
     def leaf(self, x: Inputs) -> Float[Tensor, "b ..."]:

@@ -304,7 +304,8 @@ class LeGrad(LayeredAttention):
         for layer, block in enumerate(blocks[first:], first):
             value = seen.value
             if block is not blocks[-1]:
-                value = scalar(trace.head(layer, seen.logits), seen.target, self.output)
+                scores = trace.head(layer, seen.logits)
+                value = scalar(scores, seen.target, self.output, multi_label=seen.multi_label)
             (slope,) = torch.autograd.grad(value.sum(), block.weights, retain_graph=True)
             total = total + slope.relu().mean((1, 2))
         return total

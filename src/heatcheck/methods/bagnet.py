@@ -12,7 +12,6 @@ from torch import Tensor
 from heatcheck.core.types import Batch, Inputs, NotApplicable
 from heatcheck.methods.base import Method, method, repeat_rows
 from heatcheck.models.architectures.bagnet import BagNet
-from heatcheck.probe.answers import scalar
 from heatcheck.probe.asks import Shape
 from heatcheck.probe.probe import Probe
 
@@ -63,7 +62,7 @@ class BagNetEvidence(Method):
     def _between_centres(self, probe: Probe, batch: Batch, network: BagNet) -> Float[Tensor, "b h w"]:
         rows = probe.rows(len(batch))
         seen = torch.cat(
-            [maps for _, maps in probe.read_network(rows, batch.x.take, self._reader(batch, rows, network))]
+            [maps for _, maps in probe.read_network(rows, batch.x.take, self._reader(probe, batch, rows, network))]
         )
         inside = tuple(network.stride * (n - 1) + 1 for n in seen.shape[1:])
         fine = F.interpolate(seen[:, None], inside, mode="bilinear", align_corners=True)
@@ -91,17 +90,17 @@ class BagNetEvidence(Method):
             return visible.take(rows[index]).replace(pixels=torch.stack(shifted))
 
         found = pixels.new_empty(len(batch), stride, stride, down, across)
-        for index, maps in probe.read_network(rows, make, self._reader(batch, rows, network)):
+        for index, maps in probe.read_network(rows, make, self._reader(probe, batch, rows, network)):
             found.flatten(0, 2)[index] = maps
         return found.permute(0, 3, 1, 4, 2).reshape(len(batch), down * stride, -1)[:, :height, :width]
 
-    def _reader(self, batch: Batch, rows: Tensor, network: BagNet) -> Callable[[Inputs, Tensor], Tensor]:
+    def _reader(self, probe: Probe, batch: Batch, rows: Tensor, network: BagNet) -> Callable[[Inputs, Tensor], Tensor]:
         """The explained scalar of each patch of an input."""
 
         def read(x: Inputs, index: Tensor) -> Float[Tensor, "n i j"]:
             scores = network.evidence(x["pixels"])
             patches = scores.shape[1] * scores.shape[2]
             target = batch.target[rows[index]].repeat_interleave(patches)
-            return scalar(scores.flatten(0, 2), target, self.output).reshape(scores.shape[:3])
+            return probe.scalar(scores.flatten(0, 2), target, self.output).reshape(scores.shape[:3])
 
         return read

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -50,7 +51,7 @@ class DeepLift(Method):
 
         def read(seen: Seen[Rescale]) -> Tensor:
             n = len(seen.target)
-            value = seen.rules.scalar(seen.logits, seen.target.repeat(2), self.output)
+            value = seen.rules.scalar(seen.logits, seen.target.repeat(2), self.output, multi_label=seen.multi_label)
             (multiplier,) = torch.autograd.grad(value[:n].sum(), seen.leaf)
             shares = (seen.leaf[:n] - seen.leaf[n:]) * multiplier[:n]
             require_sum(shares.flatten(1), value[:n].detach(), value[n:].detach(), probe.model.name)
@@ -117,8 +118,14 @@ class Rescale(Rules):
         weights = multiplier(z, parts, parts) * multiplier(total, level, 1 / total)
         return counted_as(z - level, x - (weights * x).sum(dim, keepdim=True))
 
-    def scalar(self, logits: Float[Tensor, "m c"], target: Int[Tensor, " m"], output: str) -> Float[Tensor, " m"]:
+    def scalar(
+        self, logits: Float[Tensor, "m c"], target: Int[Tensor, " m"], output: str, *, multi_label: bool
+    ) -> Float[Tensor, " m"]:
         """The scalar explained, under the same rules."""
+        if multi_label:
+            label = logits.gather(1, target[:, None]).squeeze(1)
+            apply = {"prob": torch.sigmoid, "logprob": F.logsigmoid}.get(output)
+            return label if apply is None else self.activation(output, label, apply)
         scores = self.log_softmax(logits, 1) if output in ("prob", "logprob") else logits
         own = scores.gather(1, target[:, None]).squeeze(1)
         if output == "prob":

@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -47,6 +47,8 @@ class Model(ABC):
         self.readout = Readout()
         self.notes: list[str] = []
         """What was chosen or guessed about the model, in sentences for whoever reads its numbers."""
+        self._told: tuple[str, ...] = ()
+        """Those of the notes that are about its output."""
         self.original: str | None = None
         """The identity of the model that this one is a copy of, with other weights or in another precision."""
         self.precision = FP32
@@ -134,7 +136,12 @@ class Model(ABC):
     @property
     def gives_number(self) -> bool:
         """Whether its output is one number per input: no classes, so no probabilities. Known after its first answer."""
-        return self.readout.number is not None or self._class_count == 1
+        return self.readout.number is not None or (self._class_count == 1 and not self.readout.multi_label)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether each of its outputs is a label of its own, whose probability is the sigmoid of its score."""
+        return self.readout.multi_label and self.readout.number is None
 
     def read(self, out: Any, n: int) -> Float[Tensor, "n c"]:
         """What is explained of the network's output for `n` inputs; choices that had to be made are noted.
@@ -148,31 +155,52 @@ class Model(ABC):
             raise HeatcheckError(f"{self.name}: {problem}") from problem
         if self._class_count is None:
             self._class_count = scores.shape[1]
-            self.notes += [f"{self.name}: {note}; output= names another"] if note else []
             if self._class_count == 1 and self.readout.number is None:
                 self.classes = self.classes or ("output",)
-                self.notes.append(
-                    f"{self.name} gives one number per input: it is explained as it is, without a softmax, and metrics "
-                    "that need class probabilities are skipped"
-                )
+            self._told = (*([f"{self.name}: {note}; output= names another"] if note else []), *self._what_is_read())
+            self.notes += self._told
         return scores
 
-    def reading(self, *, output: str | int | None = None, target: Any = None) -> "Model":
-        """The same model, with another part of its output taken, or a number made of it.
+    def _what_is_read(self) -> Iterator[str]:
+        """How scores are read that are not those of classes."""
+        if self.multi_label:
+            yield (
+                f"{self.name} has labels of which several may hold: the probability of one is the sigmoid of its score, "
+                "and metrics that compare classes are skipped; hc.load_model(…, multi_label=False) reads them as classes"
+            )
+        elif self._class_count == 1 and self.readout.number is None:
+            yield (
+                f"{self.name} gives one number per input: it is explained as it is, without a softmax, and metrics "
+                "that need class probabilities are skipped"
+            )
+
+    def reading(self, *, output: str | int | None = None, target: Any = None, multi_label: bool | None = None) -> Self:
+        """The same model, with another part of its output taken, or a number made of it, or its scores read otherwise.
 
         Args:
             output: the key, attribute or position of the part.
             target: a function from the output to one number per input, or `column:N`; None for class scores.
+            multi_label: whether each score is a label of its own; None for as it is.
         """
         if type(self).logits is not type(self).logits_by_readout:
-            raise HeatcheckError(f"{type(self).__name__} reads its output itself: output= and target= do not reach it")
-        number = as_number(target)
+            raise HeatcheckError(
+                f"{type(self).__name__} reads its output itself: output=, target= and multi_label= do not reach it"
+            )
+        number, before = as_number(target), self.readout
         twin = copy.copy(self)
-        twin.readout = Readout(self.readout.output if output is None else output, number or self.readout.number)
-        twin.notes, twin.followed, twin._class_count = list(self.notes), set(), None
+        twin.readout = Readout(
+            before.output if output is None else output,
+            number or before.number,
+            before.multi_label if multi_label is None else multi_label,
+        )
+        twin.notes, twin.followed, twin._class_count = self._notes_beside_output(), set(), None
         twin.classes = self._number_names(number) if number else self.classes
         twin.__dict__.pop("identity", None)
         return twin
+
+    def _notes_beside_output(self) -> list[str]:
+        """The notes that also hold for a copy whose output is another."""
+        return [note for note in self.notes if note not in self._told]
 
     def _number_names(self, number: Number) -> tuple[str, ...]:
         return (number.name if number.column is None or not self.classes else self.class_name(number.column),)

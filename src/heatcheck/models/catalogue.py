@@ -4,17 +4,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
 from heatcheck.core.sources import Source, default_source, import_attribute, read_sources
-from heatcheck.models.file_names import full_spec
+from heatcheck.models.file_names import TRAINED, holds_training, holds_transformers
 from heatcheck.models.targets import function_of
 
 GROUPS = ("embedded", "weights", "hubs", "own")
 """Groups of models, in the order of the list."""
 IN_FILE = "FILE.py"
 """The id of models in users' own files."""
+OF_TRANSFORMERS = "hf:"
+"""What the specs of models begin with that transformers loads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,20 @@ def source_id(spec: str) -> str:
     return IN_FILE if place.endswith(".py") or function_of(place) else re.split("[:@]", spec)[0]
 
 
+def full_spec(spec: str) -> str:
+    """The spec of a model that was written as nothing but its folder: of a training, or one that transformers saved to.
+
+    Any other is as it is, and so is the name of a model, whatever folder has the same.
+    """
+    folder, at, checkpoint = spec.partition("@")
+    named = models().get(folder)
+    if named is not None and not named.is_family:
+        return spec
+    if holds_training(Path(folder)):
+        return f"{TRAINED}{folder}{at}{checkpoint}"
+    return f"{OF_TRANSFORMERS}{Path(spec).expanduser()}" if holds_transformers(Path(spec)) else spec
+
+
 def default_model(modality: str) -> str:
     """The spec of the embedded model for a modality.
 
@@ -79,5 +96,6 @@ def modality_of_model(spec: str) -> str:
     source = models().get(source_id(spec))
     if source is None or not source.reads:
         return source.modality if source is not None and source.modality == "text" else "image"
-    name = spec.partition(":")[2].partition("@")[0]
+    name = spec.partition(":")[2]
+    name = name.partition("@")[0] if source.takes_checkpoint else name
     return str(import_attribute(source.module, source.reads)(name))

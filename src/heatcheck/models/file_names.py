@@ -1,5 +1,6 @@
-"""Weights whose file name tells what they belong to, and folders of trainings: the path alone is a model."""
+"""Files and folders that are models by their path alone: weights of a known name, trainings, models of transformers."""
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ TRAINED = "trained:"
 """What the specs of models that were trained here begin with."""
 RECORD = "training.json"
 """The file by which the folder of a training is known."""
+CONFIG = "config.json"
+"""The file by which the folder of a model that transformers saved is known."""
 _ENDINGS = (".safetensors", ".pt", ".pth", ".th", ".pth.tar")
 
 
@@ -55,12 +58,18 @@ def is_weights_file(spec: str) -> bool:
     return spec.endswith(_ENDINGS) and (Path(spec).expanduser().is_file() or before == spec)
 
 
-def full_spec(spec: str) -> str:
-    """The spec of a model that was written as nothing but the folder of its training; any other as it is."""
-    folder, at, checkpoint = spec.partition("@")
-    if (Path(folder).expanduser() / RECORD).is_file():
-        return f"{TRAINED}{folder}{at}{checkpoint}"
-    return spec
+def holds_training(folder: Path) -> bool:
+    """Whether a folder is that of a training."""
+    return (folder.expanduser() / RECORD).is_file()
+
+
+def holds_transformers(folder: Path) -> bool:
+    """Whether transformers saved a model to a folder, with or without a layer that classifies."""
+    try:
+        config = json.loads((folder.expanduser() / CONFIG).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "model_type" in config
 
 
 def recognised(path: str) -> tuple[str, str]:

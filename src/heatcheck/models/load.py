@@ -11,9 +11,9 @@ from heatcheck.core.spec import SpecError, suggest
 from heatcheck.core.types import HeatcheckError, Modality, PathLike
 from heatcheck.data import cifar10
 from heatcheck.models.base import Model
-from heatcheck.models.catalogue import IN_FILE, models, source_id
+from heatcheck.models.catalogue import IN_FILE, full_spec, models, source_id
 from heatcheck.models.devices import check_precision, choose_device, own_device
-from heatcheck.models.file_names import full_spec, is_weights_file, recognised
+from heatcheck.models.file_names import CONFIG, RECORD, is_weights_file, recognised
 from heatcheck.models.objects import model_of, object_name
 from heatcheck.models.preprocess import Cut, Preprocess
 from heatcheck.models.request import Request, Trainer
@@ -31,6 +31,7 @@ def load_model(
     guess: bool = False,
     output: str | int | None = None,
     target: Any = None,
+    multi_label: bool | None = None,
     classes: Sequence[str] | None = None,
     checkpoint: PathLike | None = None,
     identity: str | None = None,
@@ -45,7 +46,8 @@ def load_model(
     Args:
         spec: a model that `heatcheck list models` shows, such as `efficientnet_lite0`, `timm:NAME`, `FILE.py:NAME` or
             `hf:NAME_OR_FOLDER`, all but the last with `@CHECKPOINT` for local weights; the path of weights whose file
-            name tells what they are, such as `cifar10_resnet20_akamaster.safetensors`; a `torch.nn.Module`; a text
+            name tells what they are, such as `cifar10_resnet20_akamaster.safetensors`; the path of a folder that
+            transformers or `heatcheck train` saved a model to; a `torch.nn.Module`; a text
             classifier of transformers as `(network, tokenizer)` or as a pipeline; a function from a batch of inputs to
             class scores (a black box); or what this function returned.
         name: what tables call it; by default the spec, or the class or function's name.
@@ -57,6 +59,8 @@ def load_model(
             nested ones joined by dots.
         target: a function from the model's output to one number per input, `column:N` or `FILE.py:FUNCTION`: what is
             explained in the place of a class.
+        multi_label: whether each score is a label of its own, of which several may hold: its probability then is a
+            sigmoid, not a softmax. By default what the `problem_type` of a network of transformers says, else no.
         classes: class names in the order of the outputs.
         checkpoint: a local file with weights: safetensors, or a state dict that `torch.save` wrote.
         identity: for a function: what its results are filed under. Change it whenever its answers change.
@@ -74,10 +78,11 @@ def load_model(
     >>> load_model(lambda x: x.mean((2, 3)), name="colours").name
     'colours'
     """
+    spec = str(spec) if isinstance(spec, Path) else spec
     if isinstance(spec, Model):
         if preprocess is not None:
             raise HeatcheckError(f"{spec.name} is loaded already: pass preprocess= to hc.load_model")
-        return placed(_read_as(spec, output, target), device, precision)
+        return placed(_read_as(spec, output, target, multi_label), device, precision)
     if modality is not None and modality not in list(Modality):
         raise HeatcheckError(f"modality={modality!r} is neither image nor text")
     known = as_preprocess(preprocess)
@@ -100,7 +105,7 @@ def load_model(
             raise HeatcheckError(
                 f"{model.name} reads {model.domain.modality}s: preprocess={preprocess!r} is for {other}"
             )
-    return placed(_read_as(model, output, target), device, precision)
+    return placed(_read_as(model, output, target, multi_label), device, precision)
 
 
 def placed(model: Model, device: str | None, precision: str | None = None) -> Model:
@@ -117,8 +122,11 @@ def placed(model: Model, device: str | None, precision: str | None = None) -> Mo
     return model
 
 
-def _read_as(model: Model, output: str | int | None, target: Any) -> Model:
-    return model if output is None and target is None else model.reading(output=output, target=target)
+def _read_as(model: Model, output: str | int | None, target: Any, multi_label: bool | None) -> Model:
+    as_it_is = multi_label is None or multi_label == model.readout.multi_label
+    if output is None and target is None and as_it_is:
+        return model
+    return model.reading(output=output, target=target, multi_label=multi_label)
 
 
 def _label(spec: Any) -> str:
@@ -142,6 +150,11 @@ def _by_spec(spec: str, request: Request) -> Model:
     if id not in known:
         near = suggest(id, known)
         hint = near if "did you mean" in near else ""
+        if Path(spec).expanduser().is_dir():
+            raise HeatcheckError(
+                f"model={spec!r} is a folder without a model: it has neither a {CONFIG} that save_pretrained of transformers "
+                f"wrote nor the {RECORD} of a training{hint}"
+            )
         forms = "; ".join(source.form for source in known.values())
         raise HeatcheckError(f"model={spec!r} is not known{hint}; accepted are {forms}; a torch module; a function")
     if not inner:

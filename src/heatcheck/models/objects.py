@@ -47,7 +47,7 @@ def model_of(spec: Any, request: Request) -> Model:
     if request.modality == Modality.TEXT or "ForSequenceClassification" in type(spec).__name__:
         raise HeatcheckError(
             f"{request.name}: a text classifier needs its tokenizer; pass both as (network, tokenizer), a pipeline of "
-            "transformers, or 'hf:FOLDER' of a folder that save_pretrained wrote both to"
+            "transformers, or the path of a folder that save_pretrained wrote both to"
         )
     if isinstance(spec, functools.partial) and isinstance(spec.func, nn.Module):
         spec = HeldInputs(spec)

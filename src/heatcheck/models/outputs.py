@@ -96,15 +96,18 @@ class Readout:
         output: the key, attribute or position of the part that holds the class scores, nested ones joined by dots;
             None where the output says it itself.
         number: what is made of it; None where class scores are explained.
+        multi_label: whether each score is a label of its own, which holds or not whatever the others.
     """
 
     output: str | int | None = None
     number: Number | None = None
+    multi_label: bool = False
 
     def record(self) -> dict[str, Any]:
-        """What decides the scores, as plain data; empty where nothing was said."""
-        said = {"output": None if self.output is None else str(self.output)}
+        """What decides the scores and what is read from them, as plain data; empty where nothing was said."""
+        said: dict[str, Any] = {"output": None if self.output is None else str(self.output)}
         said["target"] = self.number.facts if self.number else None
+        said["labels"] = "independent" if self.multi_label and self.number is None else None
         return {key: value for key, value in said.items() if value is not None}
 
     def scores(self, out: Any, n: int) -> tuple[Float[Tensor, "n c"], str | None]:
@@ -118,6 +121,11 @@ class Readout:
             return self.number(part, n), None
         found, note = _chosen(part, n)
         return (self.number(found, n) if self.number else found), note
+
+
+def says_multi_label(network: Any) -> bool:
+    """Whether a network of transformers states that several labels may hold at once."""
+    return getattr(getattr(network, "config", None), "problem_type", None) == "multi_label_classification"
 
 
 def _chosen(out: Any, n: int) -> tuple[Float[Tensor, "n c"], str | None]:

@@ -5,6 +5,7 @@ import copy
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -244,9 +245,8 @@ class TextModel(TorchModel):
     def tokens(self, sample: Sample) -> Tokens:
         """The text's tokens, and where they stand in it; both parts of a pair are cut alike where they are too long."""
         if not isinstance(sample.content, str | TextPair):
-            raise HeatcheckError(
-                f"{self.name} reads texts, but sample {sample.name!r} is a {type(sample.content).__name__}"
-            )
+            kind = "picture" if isinstance(sample.content, Path) else type(sample.content).__name__
+            raise HeatcheckError(f"{self.name} reads texts, but sample {sample.name!r} is a {kind}")
         found = tokenized(self.tokenizer, sample.content, self.longest, types=self.types)
         if all(found.special):
             raise HeatcheckError(f"{self.name} sees no token in sample {sample.name!r}")

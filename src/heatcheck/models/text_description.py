@@ -28,7 +28,8 @@ def describe(network: Any, tokenizer: Any, classes: Sequence[str], folder: Path)
 
 
 def set_classes(config: Any, classes: Sequence[str]) -> None:
-    """Write class names into a configuration of transformers."""
+    """Write class names into a configuration of transformers, of which one excludes the others."""
+    config.problem_type = "single_label_classification"
     config.id2label = dict(enumerate(classes))
     config.label2id = {name: i for i, name in enumerate(classes)}
 

@@ -21,7 +21,7 @@ from heatcheck.models.devices import FP32, arithmetic
 from heatcheck.models.fingerprints import architecture, weights_digest
 from heatcheck.models.layers import find_layers
 from heatcheck.models.networks import Released, hooks_on, in_order_of_use, private_copy, redraw
-from heatcheck.models.outputs import Readout
+from heatcheck.models.outputs import Readout, says_multi_label
 
 _PROJECTIONS = (
     {"qkv"},
@@ -71,6 +71,7 @@ class TorchModel(Model):
         channels_last: bool | None = None,
     ) -> None:
         super().__init__(name, domain, classes)
+        self.readout = Readout(multi_label=says_multi_label(network))
         self.as_given = ModuleState(network.training, hooks_on(network))
         self._network = private_copy(network)
         self._device = CPU
@@ -145,7 +146,7 @@ class TorchModel(Model):
         if self.channels_last is not None:
             twin.lay_out(channels_last=self.channels_last)
         twin.compiled, twin._class_count, twin.trained, twin.fresh_head = None, None, None, False
-        twin._layers, twin._weighted, twin.followed, twin.notes = {}, [], set(), list(self.notes)
+        twin._layers, twin._weighted, twin.followed, twin.notes = {}, [], set(), self._notes_beside_output()
         twin.__dict__.pop("identity", None)
         twin._own_embedding()
         return twin

@@ -69,6 +69,7 @@ def rebuild(record: TrainingRecord, folder: Path, request: Request) -> Model:
         parent.spec,
         name=request.name,
         preprocess=preprocess,
+        multi_label=False,
         headless=parent.new_head,
         trainers=request.trainers,
     )

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from heatcheck.core.files import as_json, read_patiently, write_atomically
 from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError
-from heatcheck.models.file_names import RECORD, TRAINED, full_spec
+from heatcheck.models.catalogue import full_spec
+from heatcheck.models.file_names import RECORD, TRAINED
 
 WEIGHTS, LAST, KEPT = "weights.safetensors", "last.safetensors", "checkpoints"
 """A training's files beside its record: the chosen weights, the last state, the folder of weights kept along the way."""

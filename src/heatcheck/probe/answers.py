@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -15,6 +16,8 @@ WIDTH = 6
 OUTPUTS = ("logit", "prob", "logprob", "margin", "accuracy")
 _OF_CLASSES = ("prob", "logprob", "margin", "accuracy")
 """Outputs that compare classes; a softmax over one number would be 1 whatever the number."""
+_BETWEEN_CLASSES = ("margin", "accuracy")
+"""Outputs that need classes of which one excludes the others; each of several labels has a probability by itself."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Answers:
     label: Int[Tensor, " n"]
     number: bool | None = None
     """Whether the model gives one number per input; None where the rows must be looked at to know."""
+    multi_label: bool = False
+    """Whether each class is a label of its own: its probability is the sigmoid of its logit, whatever the others'."""
 
     @staticmethod
     def compress(logits: Float[Tensor, "n c"], target: Int[Tensor, " n"]) -> Float[Tensor, "n 6"]:
@@ -42,6 +47,8 @@ class Answers:
     def read(self, output: str) -> Float[Tensor, " n"]:
         """The scalar called `output` for each row; NaN for accuracy where there is no label."""
         logit, lse, first, second, winner = self.rows[:, :5].unbind(1)
+        if self.multi_label:
+            return _of_label(logit, output)
         if torch.isneginf(second).any() if self.number is None else self.number:
             _needs_classes(output)
         if output == "logit":
@@ -133,9 +140,20 @@ class ShapedAnswers:
         return self.answers.read(output).reshape(self.shape)
 
 
-def scalar(logits: Float[Tensor, "n c"], target: Int[Tensor, " n"], output: str) -> Float[Tensor, " n"]:
-    """The differentiable scalar that a method explains."""
+def scalar(
+    logits: Float[Tensor, "n c"], target: Int[Tensor, " n"], output: str, *, multi_label: bool = False
+) -> Float[Tensor, " n"]:
+    """The differentiable scalar that a method explains.
+
+    Args:
+        logits: class scores.
+        target: the class of each row.
+        output: which scalar.
+        multi_label: whether each class is a label of its own.
+    """
     own = logits.gather(1, target[:, None]).squeeze(1)
+    if multi_label:
+        return _of_label(own, output)
     if logits.shape[1] == 1:
         _needs_classes(output)
     if output == "logit":
@@ -148,6 +166,21 @@ def scalar(logits: Float[Tensor, "n c"], target: Int[Tensor, " n"], output: str)
         others = logits.scatter(1, target[:, None], -torch.inf)
         return own - others.amax(1)
     raise HeatcheckError(f"output={output!r} cannot be explained; it must be logit, prob, logprob or margin")
+
+
+def _of_label(logit: Float[Tensor, " n"], output: str) -> Float[Tensor, " n"]:
+    """A scalar of a label that holds or not whatever the others: what two classes with the logits 0 and `logit` would give."""
+    if output == "logit":
+        return logit
+    if output == "prob":
+        return logit.sigmoid()
+    if output == "logprob":
+        return F.logsigmoid(logit)
+    if output in _BETWEEN_CLASSES:
+        raise NotApplicable(
+            f"needs classes that exclude each other for output={output}, but of the model's labels several may hold"
+        )
+    raise HeatcheckError(f"output={output!r} is not one of {', '.join(OUTPUTS)}")
 
 
 def _needs_classes(output: str) -> None:

@@ -130,13 +130,16 @@ class Calls:
         """Stream answers to inputs made on the fly: question `i` is about sample `rows[i]`."""
         self.spent.asked += len(rows)
         for index, logits in self._calls(len(rows), make, self._answer, "forward"):
-            own = rows[index]
-            yield (
-                index,
-                Answers(
-                    Answers.compress(logits, batch.target[own]), batch.target[own], batch.label[own], self._gives_number
-                ),
-            )
+            target = batch.target[rows[index]]
+            yield index, self._as_answers(Answers.compress(logits, target), target, batch.label[rows[index]])
+
+    def _as_answers(self, rows: Float[Tensor, "n 6"], target: Int[Tensor, " n"], label: Int[Tensor, " n"]) -> Answers:
+        """What was kept of some answers, to be read as this model's are."""
+        return Answers(rows, target, label, self._gives_number, self.model.multi_label)
+
+    def scalar(self, logits: Float[Tensor, "n c"], target: Int[Tensor, " n"], output: str) -> Float[Tensor, " n"]:
+        """The differentiable scalar that a method explains, of this model's class scores."""
+        return scalar(logits, target, output, multi_label=self.model.multi_label)
 
     def gradients(
         self, batch: Batch, rows: Int[Tensor, " n"], make: Callable[[Tensor], Inputs], output: str
@@ -170,7 +173,7 @@ class Calls:
             leaf = self.domain.leaf(x).detach().requires_grad_()
             with torch.enable_grad():
                 scores = self._scores(self.domain.with_leaf(x, leaf), len(index))
-                out = scalar(scores, self._there(batch.target[rows[index]]), output)
+                out = self.scalar(scores, self._there(batch.target[rows[index]]), output)
                 (grad,) = torch.autograd.grad(out.sum(), leaf)
             note(out.detach().to(self.device))
             return grad.detach()
@@ -335,7 +338,7 @@ class Calls:
 
     def _scores(self, x: Inputs, rows: int, ask: Callable[[Inputs], Tensor] | None = None) -> Float[Tensor, "n c"]:
         out = (ask or self.model.logits)(self.visible(x))
-        self._gives_number = out.ndim == 2 and out.shape[1] == 1
+        self._gives_number = out.ndim == 2 and out.shape[1] == 1 and not self.model.multi_label
         if len(out) != rows:
             raise HeatcheckError(
                 f"{self.model.name} returned {tuple(out.shape)} for {rows} inputs; return one row of class scores per "

@@ -70,7 +70,7 @@ class Deletions(Calls):
             some = batch if len(new) == len(batch) else batch.take(new)
             known.add([keys[row] for row in new], Answers.compress(self.logits(some.x), some.target))
         self.spent.asked += len(batch)
-        return Answers(known.read(keys), batch.target, batch.label, self._gives_number)
+        return self._as_answers(known.read(keys), batch.target, batch.label)
 
     def deleted(self, batch: Batch, fill: str) -> Answers:
         """Answers to the inputs with everything deleted."""
@@ -119,7 +119,7 @@ class Deletions(Calls):
             known.add([keys[i] for i in some], Answers.compress(self.logits(x), batch.target[rows]))
             at += len(some)
         self.spent.asked += len(keys)
-        return Answers(known.read(keys), batch.target[masks.rows], batch.label[masks.rows], self._gives_number)
+        return self._as_answers(known.read(keys), batch.target[masks.rows], batch.label[masks.rows])
 
     def full(self, batch: Batch, filler: Fill) -> Inputs:
         """The inputs with everything deleted, made once."""
@@ -165,7 +165,7 @@ class Deletions(Calls):
             known.add([keys[i] for i in some], Answers.compress(logits, batch.target[rows[new[index]]]))
             at += len(some)
         self.spent.asked += len(keys)
-        return Answers(known.read(keys), batch.target[rows], batch.label[rows], self._gives_number)
+        return self._as_answers(known.read(keys), batch.target[rows], batch.label[rows])
 
 
 def packed_masks(

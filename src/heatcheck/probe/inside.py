@@ -12,7 +12,7 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import Batch, HeatcheckError, Inputs, NotApplicable
 from heatcheck.models.devices import HALF
 from heatcheck.models.layers import Layer
-from heatcheck.probe.answers import Answers, scalar
+from heatcheck.probe.answers import Answers
 from heatcheck.probe.calls import Calls
 from heatcheck.probe.rules import Rules
 
@@ -32,6 +32,7 @@ class Seen(Generic[R]):
         value: the scalar explained, one per question.
         given: the inputs, as the network got them.
         read: the sites that the network reads, and not padding, in its own order; None where it reads all.
+        multi_label: whether each class is a label of its own.
     """
 
     rules: R
@@ -42,6 +43,7 @@ class Seen(Generic[R]):
     value: Float[Tensor, " n"]
     given: Inputs
     read: Bool[Tensor, "m s"] | None = None
+    multi_label: bool = False
 
     def gradients(self, of: Sequence[Tensor], keep: bool = False) -> tuple[Tensor, ...]:
         """Derivatives of the value, as the rules pass them back; `keep` the graph if another is to be taken."""
@@ -74,7 +76,7 @@ class Inside(Calls):
                 return seen[-1].clone()  # what comes next may work in place
 
             with torch.enable_grad(), place.changed(self.model.module(), cut):
-                out = scalar(self.model.logits(self.visible(x)), self._there(batch.target[index]), output)
+                out = self.scalar(self.model.logits(self.visible(x)), self._there(batch.target[index]), output)
                 (grad,) = torch.autograd.grad(out.sum(), seen[-1])
             return torch.stack([place.maps(seen[-1].detach()), place.maps(grad)], 1).contiguous()
 
@@ -126,7 +128,7 @@ class Inside(Calls):
 
             for index, logits in self._calls(times, make, lambda x, i: self._edited(place, x, i, edit), "forward"):
                 target, label = (t[row].expand(len(index)) for t in (batch.target, batch.label))
-                yield row, index, Answers(Answers.compress(logits, target), target, label, self._gives_number)
+                yield row, index, self._as_answers(Answers.compress(logits, target), target, label)
 
     def _edited(
         self, place: Layer, x: Inputs, index: Tensor, edit: Callable[[Tensor, Tensor], None]
@@ -192,11 +194,12 @@ class Inside(Calls):
                 with active:
                     logits = self.model.logits(given)
                 own = self._there(batch.target[rows[index]])
-                value = scalar(logits[: len(own)], own, output)
+                value = self.scalar(logits[: len(own)], own, output)
                 entered = self.domain.leaf(given)
                 seen = self.domain.seen(given)
                 order = None if seen is None else self.domain.entering(seen, given)
-                return read(Seen(active, leaf, entered, logits, own, value, given, order)).detach()
+                seen_by = Seen(active, leaf, entered, logits, own, value, given, order, self.model.multi_label)
+                return read(seen_by).detach()
 
         self.spent.asked += forwards * len(rows)
         self.spent.slopes += backwards * len(rows)

@@ -47,8 +47,23 @@ class Profile:
     on: tuple[str, ...] = ()
 
     def spec(self, written: str) -> str:
-        """The spec behind an alias, with the component's own name; anything else as it is."""
-        return own_name(self.aliases.get(written.strip(), written))
+        """The spec behind an alias, with the component's own name; anything else as it is.
+
+        Parameters after an alias change those of its spec. What cannot be read is left to whoever checks it.
+
+        >>> load_profile("m4").spec("random_7(grid=5, post=abs)")
+        'random(grid=5, post=abs)'
+        """
+        name, bracket, rest = written.strip().partition("(")
+        behind = self.aliases.get(name.strip())
+        if behind is None or not bracket:
+            return own_name(behind or written)
+        meant = parse(behind)
+        try:
+            changed = parse(f"{meant.id}({rest}").params
+        except SpecError:
+            return f"{meant.id}({rest}"
+        return own_name(str(Spec(meant.id, {**meant.params, **changed})))
 
     def apply(self, kind: str, written: str) -> str:
         """A spec with this profile's parameters under those that are written, nested components included.

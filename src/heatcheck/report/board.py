@@ -4,13 +4,19 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from heatcheck import stats
+from heatcheck.core.files import write_atomically
+from heatcheck.core.spec import SpecError
+from heatcheck.report.board_tables import LEADERBOARD, MEANS, long_table, means_table
 from heatcheck.report.notes import HEAVY_TAIL, PART, Note, notes
+from heatcheck.report.tables import FORMATS, MarkedTable
 from heatcheck.report.wording import count, decimals, half_interval, number, plain, rank, rank_set
+from heatcheck.stats.power import needed
 
 HEAD = ("method", "mean ± interval", "rank", "ties", "against random", "seconds")
 _WIDTH = 80  # of a line
@@ -23,8 +29,8 @@ Row = Mapping[str, Any]
 class Leaderboard:
     """Methods per model and metric: mean ± half its interval, rank and its confidence set, verdict, seconds per sample.
 
-    `print(result.leaderboard())` shows it; `.full` is the data frame with all columns. Methods that share a letter under
-    `ties` are not told apart.
+    `print(result.leaderboard())` shows it; `.full` is the data frame with all columns; `.save("board.tex")` writes it. Methods that share a letter under
+    `ties` are not told apart; `.samples_needed("sds", 0.02)` says how many samples a difference needs.
 
     Args:
         full: what `heatcheck.stats.leaderboard` returned.
@@ -56,6 +62,51 @@ class Leaderboard:
                 f"<p><b>{escape(title)}</b></p><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
             )
         return "".join([*parts, *(f"<p>{escape(note)}</p>" for note in self._notes())]) or "<p>No scores yet.</p>"
+
+    def table(self, name: str = MEANS) -> MarkedTable:
+        """A table for papers and programs.
+
+        Args:
+            name: `means`, a row per method and a column per metric, or `leaderboard`, everything that is known.
+
+        Raises:
+            SpecError: there is no such table.
+        """
+        if name == MEANS:
+            return means_table(self.full, self.facts)
+        if name == LEADERBOARD:
+            return long_table(self.full, self.facts)
+        raise SpecError(f"there is no table {name!r}; choose {MEANS} or {LEADERBOARD}")
+
+    def samples_needed(self, metric: str, difference: float) -> int:
+        """How many samples tell apart two means that differ by so much under a metric, in four runs of five.
+
+        With as many methods as are ranked here, and for the model and data whose scores vary most.
+
+        Raises:
+            SpecError: the metric ranks fewer than two methods here, or the difference is not positive.
+        """
+        rows = stats.detectable_on(self.full).filter(pl.col("metric") == metric).rows(named=True)
+        if not rows:
+            known = ", ".join(stats.detectable_on(self.full)["metric"].unique(maintain_order=True)) or "none does"
+            raise SpecError(f"{metric!r} does not rank two methods on two samples here; those that do: {known}")
+        try:
+            return max(needed(row, difference) for row in rows)
+        except ValueError as error:
+            raise SpecError(str(error)) from None
+
+    def save(self, path: str | Path, table: str = MEANS) -> Path:
+        """Write a table; the file's ending says how: `.csv`, `.parquet`, `.md` or `.tex`.
+
+        Raises:
+            SpecError: no such ending or table.
+        """
+        file = Path(path).expanduser()
+        ending = file.suffix.removeprefix(".").lower()
+        if ending not in FORMATS:
+            raise SpecError(f"{str(path)!r}: a table is written as {', '.join('.' + each for each in FORMATS)}")
+        write_atomically(file, FORMATS[ending](self.table(table)))
+        return file
 
     def _tables(self) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
         for (model, data), case in self.full.group_by("model", "data", maintain_order=True):

@@ -15,6 +15,7 @@ from heatcheck.report.method_view import MethodView
 from heatcheck.report.source import CaseSource, RunSource
 from heatcheck.report.views import LeaderboardRow, MetricView, OverallRow, Row
 from heatcheck.stats import Facts
+from heatcheck.stats.power import in_words
 
 COLOURS = 8
 ALPHA = 0.05
@@ -120,6 +121,7 @@ def _metric_view(
     random = next((row for row in rows if row.method.name == facts.random and row.x is not None), None)
     best, tied = next(iter(tables.best.filter(pl.col("metric") == name).select("best", "tied").iter_rows()), ([], []))
     curves = _curves(tables, source, model, name)
+    told = stats.detectable_on(tables.board.filter(pl.col("metric") == name))
     first_and_last = frozenset([*ranked[:4], *ranked[-1:], facts.random])
     return MetricView(
         name=name,
@@ -139,6 +141,7 @@ def _metric_view(
         curves=curve_chart(curves, list(views)),
         visible=first_and_last if len(ranked) > _CURVES else frozenset(views),
         cost=cost_chart(raw, facts.sign(name) > 0),
+        detectable=next(map(in_words, told.iter_rows(named=True)), ""),
         gallery_curves=_of_gallery(curves, [s for m, s in source.gallery() if m == model]),
     )
 
@@ -181,6 +184,8 @@ def _leaderboard_row(row: Row, method: MethodView, axis: Axis, ranked: int) -> L
         x_high=None if high is None else axis.at(high),
         against_random=against_random,
         p=wording.p_value(row["random_p"]),
+        effect=wording.effect(row["random_effect"]),
+        share=wording.per_cent(row["random_share"]),
         shade=shade,
     )
 

@@ -12,6 +12,7 @@ from heatcheck.stats.evidence import NOT_TESTABLE
 
 VERDICTS = (HELD, NOT_HELD, UNDECIDED, NOT_TESTABLE)
 _CLASSES = dict(zip(VERDICTS, ("held", "nothere", "open", "unasked"), strict=True))
+CASE = ("model", "data")
 _MARGIN = 4.0  # per cent of a plot on either side
 TITLES = {
     "table1": ("Table 1's form", "Mean scores; blanks where a method does not apply or was not measured."),
@@ -102,8 +103,9 @@ class HasComparison(Protocol):
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """All tables by name."""
 
-    def bold(self, table: str) -> set[tuple[int, str]]:
-        """The cells of a table that stand out."""
+    @property
+    def board(self) -> pl.DataFrame | None:
+        """The leaderboard."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,9 @@ class BesideRow:
     x_theirs: float
     doubt: str
     settings: str
+    best: bool
+    their_best: bool
+    tied: bool
 
 
 @dataclass(frozen=True)
@@ -167,11 +172,44 @@ def claim_words(claim: Mapping[str, Any]) -> dict[str, str]:
     return {"number": words, "css": _CLASSES[claim["verdict"]]}
 
 
+def significantly_better(board: pl.DataFrame | None) -> dict[tuple[str, ...], set[str]]:
+    """The methods that are significantly better than a ranked one, by its model, data set, metric and name."""
+    if board is None:
+        return {}
+    ranked = board.filter(pl.col("beaten_by").is_not_null())
+    return {
+        (model, data, metric, method): set(by)
+        for model, data, metric, method, by in ranked.select(*CASE, "metric", "method", "beaten_by").iter_rows()
+    }
+
+
+def marked_beside(found: HasComparison) -> pl.DataFrame:
+    """Our scores and the printed ones, and which are `best`, `their_best`, and `tied`.
+
+    Tied are those of ours that are not the best, and that no other method of the table is significantly better than.
+    Where there is one method, nothing is best.
+    """
+    case = (*CASE, "metric")
+    several = pl.len().over(case) > 1
+    places = {"best": "rank", "their_best": "their_rank"}
+    table = found.beside.with_columns(
+        **{name: several & (pl.col(rank) == pl.col(rank).min().over(case)) for name, rank in places.items()}
+    )
+    better = significantly_better(found.board)
+    methods = {key: set(part["method"]) for key, part in table.group_by(case)}
+    tied = []
+    for row in table.iter_rows(named=True):
+        key = tuple(row[c] for c in case)
+        by = better.get((*key, row["method"]))
+        tied.append(by is not None and len(methods[key]) > 1 and not row["best"] and not by & methods[key])
+    return table.with_columns(tied=pl.Series(tied, dtype=pl.Boolean))
+
+
 def groups(found: HasComparison) -> Iterator[BesideGroup]:
     """Our scores and the printed ones, a group per model, data set and metric."""
     known = {(r["model"], r["data"], r["metric"]): r for r in found.correlations.iter_rows(named=True)}
     several = found.beside["data"].n_unique() > 1 if found.beside.height else False
-    for key, group in found.beside.group_by("model", "data", "metric", maintain_order=True):
+    for key, group in marked_beside(found).group_by(*CASE, "metric", maintain_order=True):
         rows = sorted(group.iter_rows(named=True), key=lambda row: (row["rank"], row["as"]))
         values = [v for row in rows for v in (row["low"], row["high"], row["ours"], row["theirs"]) if v is not None]
         low, high = min(values), max(values)
@@ -222,18 +260,7 @@ def _row(row: Mapping[str, Any], low: float, high: float, places: int | None) ->
         x_theirs=at(row["theirs"]) or 0.0,
         doubt=row["doubt"],
         settings=row["settings"],
+        best=row["best"],
+        their_best=row["their_best"],
+        tied=row["tied"],
     )
-
-
-def shown(table: pl.DataFrame) -> tuple[list[tuple[str, bool]], list[list[str]]]:
-    """Columns, each with whether it holds numbers, and cells as text; columns without content are left out."""
-    kept = [c for c in table.columns if set(table[c].unique().to_list()) - {None, ""}]
-    heads = [(c.replace("_", " "), table[c].dtype.is_numeric()) for c in kept]
-    rows = [[_cell(value) for value in row] for row in table.select(kept).iter_rows()]
-    return heads, rows
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else number(value) if isinstance(value, float) else str(value)

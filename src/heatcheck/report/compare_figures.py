@@ -7,8 +7,9 @@ import polars as pl
 
 from heatcheck.report.charts import Axis, linear
 from heatcheck.report.compare import BesideGroup, HasComparison, groups
-from heatcheck.report.drawing import ACCENT, COLOURS, FALLING, INK, LINE, PALE, SOFT, VectorFigure
-from heatcheck.report.matrix import ROW, cut, matrix_figure, room
+from heatcheck.report.drawing import ACCENT, COLOURS, FALLING, INK, LINE, PALE, SOFT, VectorFigure, cut
+from heatcheck.report.heat_map import HeatMap, heat_map, heat_map_figure
+from heatcheck.report.matrix import ROW, matrix_figure, room
 from heatcheck.report.wording import number
 
 THEIRS = COLOURS[1]
@@ -22,10 +23,20 @@ Interval = tuple[str, float, float | None, float | None]
 def comparison_figures(found: HasComparison) -> dict[str, VectorFigure]:
     """Every figure by its name: those of questions have the question's."""
     figures = {f"beside_{i}": beside_figure(group, f"beside_{i}") for i, group in enumerate(groups(found), 1)}
+    models = models_map(found)
+    if models is not None:
+        figures["models"] = heat_map_figure(models)
     for name, table in found.questions.items():
         if table.height and name in _ASKED:
             figures |= {figure.name: figure for figure in _ASKED[name](table)}
     return figures
+
+
+def models_map(found: HasComparison) -> HeatMap | None:
+    """M4's Figure 1, of its own comparison: models and methods, metric by metric and averaged."""
+    if found.paper != "m4" or found.board is None:
+        return None
+    return heat_map(found.board, found.facts, one_model=True)
 
 
 def beside_figure(group: BesideGroup, name: str) -> VectorFigure:

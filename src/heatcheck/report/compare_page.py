@@ -1,15 +1,15 @@
 """A run beside a paper as files: a page, JSON, tables and figures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from heatcheck.core.files import as_json, make_folder, sweep_temporaries, write_atomically
-from heatcheck.report.compare import TITLES, HasComparison, answer, by_verdict, claim_words, groups, shown
-from heatcheck.report.compare_figures import UNTITLED, comparison_figures
+from heatcheck.report.compare import TITLES, HasComparison, answer, by_verdict, claim_words, groups
+from heatcheck.report.compare_figures import UNTITLED, comparison_figures, models_map
+from heatcheck.report.compare_tables import marked_table, marked_tables
 from heatcheck.report.files import FIGURES, TABLES, write_all_tables, write_figures
-from heatcheck.report.html import drawings, static_page
-from heatcheck.report.tables import MarkedTable
+from heatcheck.report.html import drawings, scripted_page
 from heatcheck.report.wording import clean
 
 PAGE, RECORD = "compare.html", "compare.json"
@@ -28,22 +28,25 @@ def render_comparison(found: HasComparison) -> str:
     figures = comparison_figures(found)
     drawn = drawings(figures)
     questions = [
-        (
-            *TITLES[name],
-            shown(table),
-            [(figures[f].title, drawn[f]) for f in drawn if f.startswith(name)],
-            name in UNTITLED,
-        )
+        {
+            "title": TITLES[name][0],
+            "about": TITLES[name][1],
+            "table": marked_table(found, name, table),
+            "figures": [(figures[f].title, drawn[f]) for f in drawn if f.startswith(name)],
+            "captioned": name in UNTITLED,
+        }
         for name, table in found.questions.items()
         if table.height
     ]
-    return static_page(
+    return scripted_page(
         "compare.html.j2",
         found=found,
         answer=answer(found.claims),
         claims=claims,
         groups=list(groups(found)),
         questions=questions,
+        models=models_map(found),
+        drawn=drawn,
     )
 
 
@@ -54,10 +57,3 @@ def save_comparison(found: HasComparison, record: Mapping[str, Any], folder: Pat
     write_all_tables(marked_tables(found), folder / TABLES)
     write_figures(comparison_figures(found).values(), folder / FIGURES)
     return write_comparison(found, folder / PAGE)
-
-
-def marked_tables(found: HasComparison) -> Iterator[MarkedTable]:
-    """Every table with its caption and its best cells."""
-    for name, frame in found.tables.items():
-        caption = TITLES[name][0] if name in TITLES else name.replace("_", " ").capitalize()
-        yield MarkedTable(name, f"{caption}.", frame, best=frozenset(found.bold(name)))

@@ -18,6 +18,8 @@ FALLING = ("#f6f4ef", "#fbe3d6", "#f6c6ad", "#eda27c", "#e07a4c")
 """From no agreement to reversed rankings."""
 LETTER = 0.66
 """Width of a letter, in parts of its size; names are given this much room."""
+LONGEST = 44
+"""Letters of a name."""
 _FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "Arial.ttf", "arial.ttf", "Helvetica.ttc")
 _SPELLED = {
     "κ": "kappa",
@@ -114,6 +116,16 @@ class VectorFigure:
         return out.getvalue()
 
 
+def cut(name: str, letters: int = LONGEST) -> str:
+    """A name of at most so many letters, cut in the middle.
+
+    >>> cut("trained:runs/resnet20@01 · cifar10 · morf", 24)
+    'trained:ru…ifar10 · morf'
+    """
+    head = (letters - 1) * 2 // 5 + 1
+    return name if len(name) <= letters else f"{name[:head]}…{name[len(name) - letters + head + 1 :]}"
+
+
 def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
@@ -138,7 +150,8 @@ def _svg(s: FigurePiece) -> str:
         place = f' transform="translate({x} {y}) rotate({_n(s.turn)})"' if s.turn else f' x="{x}" y="{y}"'
         weight = ' font-weight="700"' if s.bold else ""
         drawn = (
-            f'<text{css}{place} font-size="{s.size:g}" text-anchor="{s.anchor}"{weight}{paint}>{escape(s.words)}</text>'
+            f'<text{css}{place} font-size="{s.size:g}" text-anchor="{s.anchor}"{weight}{paint} '
+            f'pointer-events="none">{escape(s.words)}</text>'
         )
     return f"<g><title>{escape(plain(s.about))}</title>{drawn}</g>" if s.about else drawn
 

@@ -41,13 +41,20 @@ class HasVerdict(Protocol):
         """That of all methods together."""
 
     @property
+    def same(self) -> bool:
+        """Whether base and candidate are the same model."""
+
+    @property
     def table(self) -> pl.DataFrame:
         """A row per metric and method."""
 
 
 def sentence(found: HasVerdict) -> str:
     """The verdict in a sentence, which tells inferior from undecided."""
-    return f"{_SENTENCE[found.verdict]}."
+    same = (
+        "; base and candidate are the same model, so that this says nothing about a changed one" if found.same else ""
+    )
+    return f"{_SENTENCE[found.verdict]}{same}."
 
 
 def cells(found: HasVerdict) -> list[tuple[str, ...]]:
@@ -61,7 +68,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     span = "" if row["low"] is None else f" ({number(row['low'])} to {number(row['high'])})"
     maps = "–"
     if row["maps"] is not None:
-        maps = f"{number(row['maps'], 2)}, a tenth below {number(row['maps_tenth'], 2)}"
+        maps = _agree(row["maps"], row["maps_tenth"])
     return (
         plain(row["metric"]),
         plain(row["method"]),
@@ -71,9 +78,21 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{number(row['difference'])}{span}",
         f"{row['margin']:g}",
         str(row["n"]),
-        p_value(row["p"]),
+        p_value(row["p"]).removeprefix("p ").removeprefix("= "),
         maps,
     )
+
+
+def _agree(mean: float, tenth: float) -> str:
+    """How far maps agree; the value that a tenth lie below, where it is another.
+
+    >>> _agree(1.0, 1.0), _agree(0.9, 0.7)
+    ('1.00 on all samples', '0.90, a tenth below 0.70')
+    """
+    if mean > 1 - 1e-9:
+        return "1.00 on all samples"
+    shown = number(mean, 2), number(tenth, 2)
+    return shown[0] if shown[0] == shown[1] else f"{shown[0]}, a tenth below {shown[1]}"
 
 
 def gate_markdown(found: HasVerdict) -> str:

@@ -1,5 +1,6 @@
 """M4's figure: a heat map of models and methods per metric, and their average."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from heatcheck import stats
+from heatcheck.report.drawing import INK, LINE, PAPER, SOFT, VectorFigure, cut
 from heatcheck.report.wording import decimals, number
 from heatcheck.stats import Facts
 
@@ -88,21 +90,23 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class _Content:
-    """A panel before it has a place: values by model and method, better ones higher."""
+    """A panel before it has a place: values by model and method, better ones higher, and what the texts are multiples of."""
 
     title: str
     way: str
     texts: Mapping[tuple[str, str], str]
     goodness: Mapping[tuple[str, str], float]
     about: Mapping[tuple[str, str], str]
+    unit: str = ""
 
 
-def heat_map(board: pl.DataFrame, run: Mapping[str, Any]) -> HeatMap | None:
+def heat_map(board: pl.DataFrame, run: Mapping[str, Any], *, one_model: bool = False) -> HeatMap | None:
     """The figure of a run of several models, or of one with M4's settings; None for others.
 
     Args:
         board: what `heatcheck.stats.leaderboard` returned.
         run: the run's facts.
+        one_model: whether one model is enough, whatever the settings.
     """
     facts = Facts.of(run)
     cells = stats.model_by_method(board, facts, run.get("skipped", ()))
@@ -112,7 +116,8 @@ def heat_map(board: pl.DataFrame, run: Mapping[str, Any]) -> HeatMap | None:
     order = {m["name"]: i for i, m in enumerate(run.get("models", ()))}
     cases = sorted(cells.select("case", "model").unique().rows(), key=lambda row: (order.get(row[1], len(order)), row))
     models = [case for case, _ in cases]
-    if not models or (len(models) < 2 and not str(run.get("profile", "")).startswith("m4")):
+    enough = one_model or str(run.get("profile", "")).startswith("m4")
+    if not models or (len(models) < 2 and not enough):
         return None
     known = {m["name"]: m for m in run.get("metrics", ())}
     metrics = [m for m in known if m in set(cells.filter(pl.col("z").is_not_null())["metric"])]
@@ -135,6 +140,26 @@ def heat_map(board: pl.DataFrame, run: Mapping[str, Any]) -> HeatMap | None:
     if len(metrics) == 1:
         contents = contents[1:]
     return _laid_out(contents, models, methods, _blanks(cells, metrics, models), tuple(counted), tuple(parts))
+
+
+def heat_map_figure(found: HeatMap) -> VectorFigure:
+    """The figure as a drawing."""
+    drawn = VectorFigure("models", f"Models and methods, {len(found.panels)} panels", found.width, found.height)
+    for x, y, name in found.names:
+        drawn.text(x, y, name, INK, "name", anchor="end")
+    for panel in found.panels:
+        drawn.text(panel.x, panel.y - found.head + 16, panel.title, INK, "title", size=13.5, bold=True)
+        drawn.text(panel.x, panel.y - found.head + 32, panel.way, SOFT, "soft")
+        for x, name in panel.columns:
+            drawn.text(x - 2, panel.y - 7, name, SOFT, "soft", turn=-48)
+        for c in panel.cells:
+            compared = c.shade >= 0
+            fill = SHADES[c.shade] if compared else PAPER
+            edge = "" if compared else LINE
+            drawn.rect(c.x + 1, c.y + 1, _CELL - 2, _ROW - 2, fill, f"q{c.shade}", stroke=edge, about=c.about)
+            ink, css = (PAPER if c.shade > 5 else INK, f"v{c.shade}") if compared else (SOFT, "soft")
+            drawn.text(c.x + _CELL / 2, c.y + 16.5, c.text, ink, css, anchor="middle", bold=c.best)
+    return drawn
 
 
 def _parts(ids: Mapping[str, str]) -> list[str]:
@@ -163,17 +188,38 @@ def _average(average: pl.DataFrame) -> _Content:
 
 def _metric(cells: pl.DataFrame, metric: str, facts: Facts) -> _Content:
     rows = list(cells.iter_rows(named=True))
-    places = decimals(max((abs(r["mean"]) for r in rows if r["mean"] is not None), default=0.0))
+    largest = max((abs(r["mean"]) for r in rows if r["mean"] is not None), default=0.0)
+    places, unit = decimals(largest), _thousands(largest)
     texts, goodness, about = {}, {}, {}
     for r in rows:
         key = r["case"], r["method"]
         about[key] = r["reason"] or f"{number(r['mean'], places)}, z-score {number(r['z'], 2)}"
         if r["mean"] is not None:
-            texts[key] = number(r["mean"], places)
+            texts[key] = number(r["mean"] / unit, decimals(largest / unit))
         if r["z"] is not None:
             goodness[key] = facts.sign(metric) * r["mean"]
     way = "higher is better ↑" if facts.sign(metric) > 0 else "lower is better ↓"
-    return _Content(metric, way, texts, goodness, about)
+    return _Content(metric, way, texts, goodness, about, "" if unit == 1 else f", {_power(unit)}")
+
+
+def _thousands(largest: float) -> float:
+    """The power of a thousand that numbers up to `largest` are given in, so that they fit into a cell; 1 for most.
+
+    >>> _thousands(0.5), _thousands(0.0005), _thousands(12345.0)
+    (1.0, 0.001, 1000.0)
+    """
+    if not math.isfinite(largest) or largest == 0 or 0.01 <= largest < 1e4:
+        return 1.0
+    return 10.0 ** (3 * math.floor((math.log10(largest) + 1) / 3))
+
+
+def _power(unit: float) -> str:
+    """A power of ten.
+
+    >>> _power(0.001)
+    '10⁻³'
+    """
+    return "10" + str(round(math.log10(unit))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _sum(sums: pl.DataFrame, cells: pl.DataFrame, several: bool) -> _Content:
@@ -224,17 +270,19 @@ def _laid_out(
     """Panels in rows as wide as the figure; each row has the methods' names at its left."""
     gutter = 14 + _LETTER * min(34, max(map(len, methods), default=0))
     head = _TITLE + 10 + _SLANTED * min(26, max(map(len, models)))
-    words = max(max(_BOLD * len(c.title), _LETTER * len(c.way)) for c in contents)
+    words = max(max(_BOLD * len(c.title + c.unit), _LETTER * len(c.way)) for c in contents)
     wide, high = max(len(models) * _CELL, words) + _GAP, head + len(methods) * _ROW + _FOOT
     across = max(1, int((_WIDTH - gutter) // wide))
     panels, names = [], []
     for i, content in enumerate(contents):
         x, y = gutter + i % across * wide, i // across * high + head
         if i % across == 0:
-            names += [(gutter - 9, y + (k + 0.5) * _ROW + 4, _cut(method, 34)) for k, method in enumerate(methods)]
-        columns = tuple((x + (k + 0.5) * _CELL, _cut(model, 26)) for k, model in enumerate(models))
+            names += [(gutter - 9, y + (k + 0.5) * _ROW + 4, cut(method, 34)) for k, method in enumerate(methods)]
+        columns = tuple((x + (k + 0.5) * _CELL, cut(model, 26)) for k, model in enumerate(models))
         panels.append(
-            HeatPanel(content.title, content.way, x, y, columns, tuple(_cells(content, models, methods, x, y)))
+            HeatPanel(
+                content.title + content.unit, content.way, x, y, columns, tuple(_cells(content, models, methods, x, y))
+            )
         )
     rows = -(-len(contents) // across)
     width = gutter + min(across, len(contents)) * wide + _SLANTED * min(26, max(map(len, models)))
@@ -258,7 +306,3 @@ def _cells(content: _Content, models: Sequence[str], methods: Sequence[str], x: 
                 good is not None and good == best,
                 about,
             )
-
-
-def _cut(name: str, letters: int) -> str:
-    return name if len(name) <= letters else f"{name[: letters - 1]}…"

@@ -14,7 +14,7 @@ from heatcheck.core.files import sweep_temporaries, write_atomically
 from heatcheck.core.papers import cited
 from heatcheck.report import wording
 from heatcheck.report.drawing import VectorFigure
-from heatcheck.report.heat_map import SHADES, heat_map
+from heatcheck.report.heat_map import heat_map, heat_map_figure
 from heatcheck.report.page import capped, page_view
 from heatcheck.report.source import RunSource
 from heatcheck.report.text_sheet import TextReading
@@ -48,7 +48,7 @@ def render(result: RunSource, *, title: str | None = None) -> str:
         data=wording.clean(view.data),
         css=css,
         js=js,
-        shades=SHADES,
+        drawn=drawings({"models": heat_map_figure(view.heat_map)} if view.heat_map else {}),
         csp=_policy(css, js),
     )
 
@@ -64,13 +64,16 @@ def static_page(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(css=css, csp=_policy(css), **values)
 
 
+def scripted_page(template: str, **values: Any) -> str:
+    """A page in the report's style whose tables sort and whose themes change."""
+    css, js = _own_file("style.css"), _own_file("script.js")
+    page = _environment().get_template(template)
+    return page.render(data={"cases": []}, css=css, js=js, csp=_policy(css, js), **values)
+
+
 def ranking_page(view: Any) -> str:
     """The page of a ranking over cases."""
-    css, js = _own_file("style.css"), _own_file("script.js")
-    page = _environment().get_template("ranking.html.j2")
-    return page.render(
-        view=view, figures=drawings(view.figures), data={"cases": []}, css=css, js=js, csp=_policy(css, js)
-    )
+    return scripted_page("ranking.html.j2", view=view, figures=drawings(view.figures))
 
 
 def drawings(figures: Mapping[str, VectorFigure]) -> dict[str, Markup]:
@@ -99,10 +102,7 @@ def _policy(css: str, js: str | None = None) -> str:
 def models_figure(result: RunSource) -> str | None:
     """M4's figure of a run as an SVG file: models against methods, per metric and averaged; None for a single model."""
     found = heat_map(result.leaderboard().full, result.facts)
-    if found is None:
-        return None
-    drawn = _environment().get_template("heat_map.svg.j2").module.heat_map_svg(found, SHADES)  # type: ignore[attr-defined]
-    return str(drawn)
+    return heat_map_figure(found).svg() if found else None
 
 
 @cache

@@ -2,21 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from heatcheck.report.drawing import INK, LETTER, LINE, PAPER, SOFT, VectorFigure
+from heatcheck.report.drawing import INK, LETTER, LINE, PAPER, SOFT, VectorFigure, cut
 from heatcheck.report.heat_map import SHADES
 
 ROW, CELL, SIZE = 26, 58, 11.5
-_LONGEST = 44  # letters of a name
-
-
-def cut(name: str, letters: int = _LONGEST) -> str:
-    """A name of at most so many letters, cut in the middle.
-
-    >>> cut("trained:runs/resnet20@01 · cifar10 · morf", 24)
-    'trained:ru…ifar10 · morf'
-    """
-    head = (letters - 1) * 2 // 5 + 1
-    return name if len(name) <= letters else f"{name[:head]}…{name[len(name) - letters + head + 1 :]}"
 
 
 def room(names: Sequence[str], size: float = SIZE) -> float:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from heatcheck import stats
+from heatcheck.report.wording import effect, per_cent
+from heatcheck.stats.power import needed, round_number, short
 
 CIRCULAR = "·"
 HEAVY_TAIL = "!"
@@ -45,6 +47,7 @@ def notes(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
         words = f"ranked under {k} of {of} metrics; mean ranks over different metrics are only roughly comparable"
         yield Note(words, f"({k}/{of})")
     yield from _detectable(case)
+    yield from _effects(case)
     if case["circular"].any():
         yield Note("circular: the method makes the metric's own queries; not ranked", CIRCULAR)
     if not case.filter(pl.col("ranked") & (pl.col("n_ok") < pl.col("n"))).is_empty():
@@ -78,14 +81,26 @@ def _against_random(case: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:
 
 
 def _detectable(case: pl.DataFrame) -> Iterator[Note]:
-    """What the samples can tell apart under each metric."""
-    if "detectable" not in case.columns:  # a table that an older version wrote
-        return
-    known = case.filter(pl.col("ranked") & pl.col("detectable").is_not_null())
-    each = known.group_by("metric", maintain_order=True).agg(pl.col("detectable").first(), pl.col("n_ok").max())
-    for (n,), some in each.group_by("n_ok", maintain_order=True):
-        told = ", ".join(f"{d:.2g} ({metric})" for metric, d in some.select("metric", "detectable").iter_rows())
-        yield Note(f"{n:,} samples tell apart means that differ by {told}")
+    """What the samples can tell apart under each metric, and what a quarter of that would take."""
+    for (n,), some in stats.detectable_on(case).group_by("samples", maintain_order=True):
+        rows = some.rows(named=True)
+        told = ", ".join(f"{short(row['difference'])} ({row['metric']})" for row in rows)
+        needs = [needed(row, row["difference"] / 4) for row in rows if row["difference"]]
+        price = f"; a quarter of that would need about {round_number(max(needs)):,}" if needs else ""
+        yield Note(f"{n:,} samples tell apart means that differ by {told}{price}")
+
+
+def _effects(case: pl.DataFrame) -> Iterator[Note]:
+    """How far the best mean of every metric is from the next one, sample by sample."""
+    told = []
+    for (metric,), rows in case.filter("ranked").group_by("metric", maintain_order=True):
+        best, *others = rows.select("method", "best_effect", "best_share").rows(named=True)
+        if others and others[0]["best_effect"] is not None:
+            other = others[0]
+            won = f"{best['method']} before {other['method']}, better on {per_cent(1 - other['best_share'])} of the samples"
+            told.append(f"{won}, effect {effect(-other['best_effect'])} ({metric})")
+    if told:
+        yield Note(f"best and next: {'; '.join(told)}")
 
 
 def _left_out(case: pl.DataFrame, totals: pl.DataFrame, facts: stats.Facts) -> Iterator[Note]:

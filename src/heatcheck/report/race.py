@@ -46,7 +46,7 @@ class RaceCase:
         race = self.race
         where = f"{self.metric} on {self.model}: "
         if not race.settled:
-            still = [m for m in race.racing if m in race.methods]
+            still = [m for m, n in zip(race.methods, race.decided, strict=False) if not n]
             return f"{where}not decided after {race.n:,} of {race.population:,} samples; still open: {_listed(still)}."
         return f"{where}{self._found()}{self._cost()}{self._beside_random()}"
 

@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 
 from heatcheck import stats
 from heatcheck.report.charts import Axis, linear
-from heatcheck.report.drawing import ACCENT, COLOURS, FALLING, INK, LETTER, LINE, PALE, SOFT, VectorFigure
-from heatcheck.report.matrix import ROW, SIZE, cut, matrix_figure, room
+from heatcheck.report.drawing import ACCENT, COLOURS, FALLING, INK, LETTER, LINE, PALE, SOFT, VectorFigure, cut
+from heatcheck.report.matrix import ROW, SIZE, matrix_figure, room
+from heatcheck.report.ranking_tables import won_of
 from heatcheck.report.wording import number
 from heatcheck.report.wording import rank as as_rank
 from heatcheck.stats.table import Array
@@ -36,7 +38,7 @@ def kappa_figure(board: stats.MetaBoard) -> VectorFigure:
         drawn.text(place, bottom + 16, label, SOFT, "soft", anchor="middle")
     drawn.line(x(0), top, x(0), bottom, SOFT, "axis")
     drawn.text(left, 16, "κ, higher is better", INK, "title", size=13, bold=True)
-    legend = "wide: other models and data; thick: other samples" if board.kappa[0].low is not None else "other samples"
+    legend = "thin: other models and data; thick: other samples" if board.kappa[0].low is not None else "other samples"
     drawn.text(left + width, 16, legend, SOFT, "soft", anchor="end")
     for i, method in enumerate(board.methods):
         y = top + (i + 0.5) * ROW
@@ -50,14 +52,14 @@ def kappa_figure(board: stats.MetaBoard) -> VectorFigure:
         drawn.dot(x(value), y, 5.5, ACCENT, "spot", about=f"{method}: κ {told(wide)}; samples: {ends_of(inner)}")
         mark = " †" if board.tied[i] else ""
         drawn.text(left + width + 12, y + 4, number(value, 2) + mark, INK, "title", bold=i == 0)
-    under = "† the interval of the difference from the best holds 0" if any(board.tied) else ""
+    under = f"† not told apart from the best over other {board.tied_over}" if any(board.tied) else ""
     drawn.text(left, bottom + 36, under, SOFT, "soft")
     return drawn
 
 
-def told(c: stats.Coefficient, places: int = 2) -> str:
-    """A number with its interval."""
-    ends = ends_of(c, places)
+def told(c: stats.Coefficient, places: int = 2, over: str = "") -> str:
+    """A number with its interval, and what the interval is over."""
+    ends = ends_of(c, places) + (f" over {over}" if over else "")
     return number(c.value, places) + (f" ({ends})" if c.low is not None else "")
 
 
@@ -78,8 +80,11 @@ def wins_figure(board: stats.MetaBoard) -> VectorFigure:
                 cells[i, k] = "–", -1, f"no case ranks both {a} and {b}"
                 continue
             won = float(board.wins[i, k])
-            text = as_rank(won) if n == board.of else f"{as_rank(won)}/{n}"
-            cells[i, k] = text, round(8 * won / n), f"{a} beats {b} in {as_rank(won)} of {n} cases, ties half"
+            cells[i, k] = (
+                won_of(won, n, board.of),
+                round(8 * won / n),
+                f"{a} beats {b} in {as_rank(won)} of {n} cases, ties half",
+            )
     return matrix_figure("wins", "In how many cases the row beats the column", board.methods, board.methods, cells)
 
 
@@ -181,3 +186,80 @@ def factor_figure(found: stats.FactorRankings) -> VectorFigure:
     for row, (_, _, _, method, colour, css) in enumerate(sorted(ends)):
         drawn.text(left + width + 14, y(row + 1) + 4, cut(method), colour, css)
     return drawn
+
+
+_PANEL, _TALL, _GAP = 236.0, 150.0, 26.0
+_DOTS = 1500  # more points than these are lines alone
+
+
+def share_figure(found: pl.DataFrame, methods: Sequence[str], random: str) -> VectorFigure:
+    """Accuracy by share removed: a panel for each case, a line for each method, and random's in grey.
+
+    Args:
+        found: `model`, `data`, `protocol`, `method`, `share`, and `accuracy` with its interval in per cent.
+        methods: in the order of their colours.
+        random: the random control's name.
+    """
+    cases = list(found.group_by("model", "data", "protocol", maintain_order=True))
+    columns = min(4, max(2, len(cases)))
+    known = {str(m) for m in found["method"].unique()}
+    names = [m for m in (*methods, random) if m in known]
+    left, head = 36.0, 34.0
+    wide = left + columns * (_PANEL + _GAP)
+    places, foot = _legend_places(names, wide)
+    lines = -(-len(cases) // columns)
+    high = lines * (_TALL + head + 34)
+    drawn = VectorFigure("accuracy_by_share", "Accuracy by share removed", wide, high + foot)
+    dotted = found.filter(pl.col("method").is_in(names)).height <= _DOTS
+    for i, (key, part) in enumerate(cases):
+        x0, y0 = left + i % columns * (_PANEL + _GAP), i // columns * (_TALL + head + 34) + head
+        model, data, protocol = map(str, key)
+        drawn.text(x0, y0 - 19, cut(protocol, 34), INK, "title", bold=True)
+        drawn.text(x0, y0 - 6, cut(f"{model} · {data}", 36), SOFT, "soft", size=10.5)
+        _share_axes(drawn, x0, y0, numbered=i % columns == 0)
+        for k, method in reversed(list(enumerate(names))):
+            own = part.filter(pl.col("method") == method).sort("share")
+            at = [(x0 + s * _PANEL, y0 + (1 - a / 100) * _TALL) for s, a in own.select("share", "accuracy").iter_rows()]
+            colour, css = _line_colour(k, method == random)
+            drawn.path(at, colour, css if method == random else f"{css} run", 1.6)
+            if not dotted:
+                continue
+            for (x, y), row in zip(at, own.iter_rows(named=True), strict=True):
+                ends = "" if row["low"] is None else f" ({number(row['low'], 0)} to {number(row['high'], 0)})"
+                about = f"{method}, {protocol}: {number(row['accuracy'], 0)} %{ends} at {row['share']:.0%} removed"
+                drawn.dot(x, y, 2.2, colour, "soft" if method == random else f"{css} point", about=about)
+    for k, (method, (x, y)) in enumerate(zip(names, places, strict=True)):
+        colour, css = _line_colour(k, method == random)
+        drawn.line(x, high + y - 4, x + 16, high + y - 4, colour, css if method == random else f"{css} run", 2.5)
+        drawn.text(x + 22, high + y, cut(method), INK, "name")
+    return drawn
+
+
+def _line_colour(k: int, soft: bool) -> tuple[str, str]:
+    return (SOFT, "axis") if soft else (COLOURS[k % len(COLOURS)], f"s{k % len(COLOURS)}")
+
+
+def _share_axes(drawn: VectorFigure, x0: float, y0: float, *, numbered: bool) -> None:
+    """Lines at every quarter of accuracy and half of the shares."""
+    for percent in (0, 25, 50, 75, 100):
+        y = y0 + (1 - percent / 100) * _TALL
+        drawn.line(x0, y, x0 + _PANEL, y, LINE, "grid")
+        if numbered and percent % 50 == 0:
+            drawn.text(x0 - 6, y + 4, str(percent), SOFT, "soft", anchor="end")
+    for percent in (0, 50, 100):
+        x = x0 + percent / 100 * _PANEL
+        anchor = {0: "start", 50: "middle", 100: "end"}[percent]
+        drawn.text(x, y0 + _TALL + 14, f"{percent} %", SOFT, "soft", anchor=anchor)
+
+
+def _legend_places(names: Sequence[str], wide: float) -> tuple[list[tuple[float, float]], float]:
+    """Where each name of a legend goes, in lines of a width, and how high they all are."""
+    left, y = 36.0, 18.0
+    places, x = [], left
+    for name in names:
+        need = 22 + room([name])
+        if x > left and x + need > wide:
+            x, y = left, y + 20
+        places.append((x, y))
+        x += need + 12
+    return places, y + 12

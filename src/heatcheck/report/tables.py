@@ -18,6 +18,7 @@ _TEX = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "κ": r"$\kappa$", "τ": r"$\tau$", "ρ": r"$\rho$", "−": r"$-$",
     "⊙": r"$\odot$", "×": r"$\times$", "·": r"$\cdot$", TIED: r"\textsuperscript{\textdagger}", "≥": r"$\geq$",
+    "±": r"$\pm$", "η": r"$\eta$", "²": r"$^2$", "↑": r"$\uparrow$", "↓": r"$\downarrow$",
 }  # fmt: skip
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#&])")
 
@@ -32,24 +33,37 @@ class MarkedTable:
         name: of its files.
         caption: what it shows, in a sentence.
         frame: its numbers and texts.
-        places: decimals of its columns, where not three.
+        places: decimals of its columns, where not three; None for scientific notation.
         best: (row, column) of cells that are shown in bold.
         tied: (row, column) of cells that may be as good as the best.
         heads: what columns are called where people read them.
+        shown: what people read in a cell, where that is more than its value.
+        hidden: columns that are for programs alone.
     """
 
     name: str
     caption: str
     frame: pl.DataFrame
-    places: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, int | None] = field(default_factory=dict)
     best: frozenset[Cell] = frozenset()
     tied: frozenset[Cell] = frozenset()
     heads: Mapping[str, str] = field(default_factory=dict)
+    shown: Mapping[Cell, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def visible(self) -> list[str]:
+        """The columns that people read."""
+        return [name for name in self.frame.columns if name not in self.hidden]
 
     @property
     def columns(self) -> list[str]:
-        """What columns are called where people read them."""
-        return [self.heads.get(name, name) for name in self.frame.columns]
+        """What they are called there."""
+        return [self.heads.get(name, name) for name in self.visible]
+
+    def values(self, row: int) -> tuple[Any, ...]:
+        """What the visible cells of a row stand for."""
+        return self.frame.select(self.visible).row(row)
 
     def is_number(self, column: str) -> bool:
         """Whether a column has numbers."""
@@ -57,10 +71,14 @@ class MarkedTable:
 
     def rows(self) -> Iterator[list[tuple[str, bool, bool]]]:
         """Every cell as text, whether it is best, and whether it may be as good."""
-        for i, row in enumerate(self.frame.iter_rows()):
+        for i, row in enumerate(self.frame.select(self.visible).iter_rows()):
             yield [
-                (self._text(name, value), (i, name) in self.best, (i, name) in self.tied)
-                for name, value in zip(self.frame.columns, row, strict=True)
+                (
+                    plain(self.shown[i, name]) if (i, name) in self.shown else self._text(name, value),
+                    (i, name) in self.best,
+                    (i, name) in self.tied,
+                )
+                for name, value in zip(self.visible, row, strict=True)
             ]
 
     def _text(self, column: str, value: Any) -> str:
@@ -88,19 +106,20 @@ class MarkedTable:
     def markdown(self) -> bytes:
         """For README files and issues: the best in bold, ties with a dagger."""
         lines = ["| " + " | ".join(_escaped(head) for head in self.columns) + " |"]
-        lines.append("|" + "|".join(" ---: " if self.is_number(c) else " --- " for c in self.frame.columns) + "|")
+        lines.append("|" + "|".join(" ---: " if self.is_number(c) else " --- " for c in self.visible) + "|")
         for row in self.rows():
             cells = (f"**{_escaped(text)}**" if best else _escaped(text) + TIED * tied for text, best, tied in row)
             lines.append("| " + " | ".join(cells) + " |")
-        return ("\n".join([*lines, *(["", self._legend()] if self._legend() else [])]) + "\n").encode()
+        below = f"{_escaped(self.caption)} {self.legend}".strip()
+        return ("\n".join([*lines, "", below]) + "\n").encode()
 
     def latex(self) -> bytes:
         r"""For papers: needs `\usepackage{booktabs}`."""
-        form = "".join("r" if self.is_number(c) else "l" for c in self.frame.columns)
+        form = "".join("r" if self.is_number(c) else "l" for c in self.visible)
         lines = [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{tex(self.caption)} {tex(self._legend())}}}".replace(" }", "}"),
+            rf"\caption{{{tex(self.caption)} {tex(self.legend)}}}".replace(" }", "}"),
         ]
         lines += [rf"\label{{tab:{self.name.replace('_', '-')}}}", rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
         lines += [" & ".join(tex(head) for head in self.columns) + r" \\", r"\midrule"]
@@ -109,7 +128,9 @@ class MarkedTable:
             lines.append(" & ".join(cells) + r" \\")
         return ("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n").encode()
 
-    def _legend(self) -> str:
+    @property
+    def legend(self) -> str:
+        """What its marks mean; empty where it has none."""
         best = "Bold: best." if self.best else ""
         return f"{best} {TIED} may be as good." if self.tied else best
 

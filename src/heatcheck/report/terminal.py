@@ -21,7 +21,8 @@ from heatcheck.report.wording import decimals, half_interval, number, plain, ran
 _NAME = 38  # widest column of method names
 _WIDE = 110  # a terminal that has room for intervals
 _NARROW = 60  # a narrower one breaks mean ranks, too
-_HEAD = 16  # longest word of a heading that is not broken
+_HEAD = 16  # about the longest word of a heading that is not broken
+_REST = 3  # fewest letters that are worth breaking a word for
 _PLACE, _RANK = 5, 3  # narrowest columns of mean ranks and of ranks
 _STEP = 6  # a checkpoint's column
 _GAP = 2  # what a column takes beside its own width: padding, and a divider or an edge
@@ -180,16 +181,28 @@ def _column(
 
 
 def _heading(name: str, arrow: str, width: int) -> Text:
-    """A metric's name with its arrow, folded where its words end if it is longer than `width` and its longest word."""
-    words = [part for word in _WORD.findall(name) for part in chop_cells(word, max(width, _HEAD))]
-    words = [*words[:-1], " ".join([*words[-1:], arrow])]
+    """A metric's name with its arrow, folded where its words end if it is longer than `width` and its longest word.
+
+    The arrow stands behind the last word, or below it where that is a long one.
+    """
+    words = [part for word in _WORD.findall(name) for part in _broken(word, max(width, _HEAD))]
+    last = " ".join([*words[-1:], arrow])
+    words = [*words[:-1], last] if cell_len(last) <= max(width, _HEAD + 2) else [*words, f" {arrow}"]
     longest = max(width, *map(cell_len, words))
     lines = [""]
     for word in words:
         if cell_len(lines[-1] + word) > longest:
             lines.append("")
         lines[-1] += word
-    return Text("\n".join(line.rstrip() for line in lines))
+    return Text("\n".join(line.strip() for line in lines))
+
+
+def _broken(word: str, longest: int) -> list[str]:
+    """A word in parts of about a length: longer ones where a letter or two would be left over."""
+    parts = chop_cells(word, longest)
+    if len(parts) > 1 and cell_len(parts[-1]) < _REST:
+        parts = chop_cells(word, -(-cell_len(word) // (len(parts) - 1)))
+    return parts
 
 
 def _table_width(columns: Sequence[int]) -> int:

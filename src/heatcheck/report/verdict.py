@@ -11,7 +11,7 @@ from heatcheck.report import wording
 from heatcheck.report.cases import Tables
 from heatcheck.report.charts import Axis
 from heatcheck.report.method_view import MethodView
-from heatcheck.report.verdict_view import FirstScreen, RankChart, RankRow, Sentence, Wording
+from heatcheck.report.verdict_view import Apart, ApartTable, FirstScreen, RankChart, RankRow, Sentence, Wording
 from heatcheck.report.views import MetricView, OverallRow
 from heatcheck.stats import Recommendation
 
@@ -47,15 +47,32 @@ def verdict_of(
         chart = rank_chart(stats.overall(tables.board, replace(tables.facts, paper=True)), views, costs, ())
         return FirstScreen(_nothing(tables, metrics), (), (), limits, chart and replace(chart, counts=False))
     group = (found.method, *found.ties)
-    ranks = {row.method.name: row for row in overall}
     named = () if powerless or len(group) <= _NAMED else tuple(views[m] for m in found.ties)
     return FirstScreen(
-        headline=_headline(found, views, costs, ranks[found.method], powerless, len(tables.samples)),
-        body=tuple(_body(found, views, costs, powerless)),
+        headline=_headline(found, views, costs, overall, powerless, len(tables.samples)),
+        body=tuple(_body(found, views, costs, overall, powerless)),
         ties=named,
         limits=limits,
         chart=rank_chart(tables.totals, views, costs, group),
+        apart=_apart(tables, found, views, [m.name for m in metrics]),
     )
+
+
+def _apart(
+    tables: Tables, found: Recommendation, views: Mapping[str, MethodView], order: Sequence[str]
+) -> ApartTable | None:
+    """Effect sizes of the recommended method against the others, under the metrics that count."""
+    metrics = tuple(m for m in order if m in found.metrics)
+    sizes = stats.against_others(tables.scores, tables.facts, found.method)
+    cells: dict[tuple[str, str], Apart] = {}
+    for row in sizes.iter_rows(named=True):
+        other, metric = row["method"], row["metric"]
+        won, lost = metric in found.wins.get(other, ()), metric in found.ahead.get(other, ())
+        verdict = "better" if won else "worse" if lost else ""
+        cells[other, metric] = Apart(wording.effect(row["effect"]), wording.per_cent(row["share"]), verdict)
+    others = [m for m in tables.totals["method"] if any((m, metric) in cells for metric in metrics)]
+    rows = tuple((views[m], tuple(cells.get((m, metric)) for metric in metrics)) for m in others)
+    return ApartTable(views[found.method], metrics, rows) if rows else None
 
 
 class _Costs:
@@ -93,21 +110,29 @@ def _headline(
     found: Recommendation,
     views: Mapping[str, MethodView],
     costs: _Costs,
-    rank: OverallRow,
+    overall: Sequence[OverallRow],
     powerless: bool,
     samples: int,
 ) -> Sentence:
     chosen, ties = views[found.method], [views[m] for m in found.ties]
-    over = f"{rank.mean_rank} over {_counted(len(found.metrics), 'metric')}"
+    rank = next(row.mean_rank for row in overall if row.method is chosen)
+    over = f"{rank} over {_counted(len(found.metrics), 'metric')}"
     if powerless:
         return (
             Wording(f"{_counted(samples, 'sample')} {'tells' if samples == 1 else 'tell'} no two methods apart. "),
             Wording(method=chosen),
             Wording(f" has the best mean rank, {over}, but each of the others may be as good."),
         )
+    if found.method in found.dominated:
+        return (
+            Wording("Each method here is beaten by another. Of those that beat one another in a circle, "),
+            Wording(method=chosen),
+            Wording(f" has the best mean rank, {over}."),
+        )
     saving = _saving(found, views, costs)
     if not ties:
-        return Wording("Use "), Wording(method=chosen), Wording(f": it has the best mean rank, {over}.")
+        among = _among(found, overall)
+        return Wording("Use "), Wording(method=chosen), Wording(f": {among}it has the best mean rank, {over}.")
     if len(ties) < _NAMED:
         return (
             Wording("Use "),
@@ -123,6 +148,20 @@ def _headline(
         *saving,
         Wording("."),
     )
+
+
+def _among(found: Recommendation, overall: Sequence[OverallRow]) -> str:
+    """Which methods the recommended one is the best of, where others have a better mean rank."""
+    better = _better_ranked(found, overall)
+    enough = ["that most metrics rank"] if any(m not in found.dominated for m in better) else []
+    which = enough + (["that no other beats"] if any(m in found.dominated for m in better) else [])
+    return f"of the methods {' and '.join(which)}, " if which else ""
+
+
+def _better_ranked(found: Recommendation, overall: Sequence[OverallRow]) -> list[str]:
+    """Methods that have a better mean rank than the recommended one, best first."""
+    raw = {row.method.name: row.raw for row in overall if row.raw is not None}
+    return [name for name, rank in raw.items() if rank < raw[found.method]]
 
 
 def _saving(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs) -> Sentence:
@@ -145,10 +184,17 @@ def _times(ratio: float) -> str:
     return f"{wording.count(_tidy(ratio))} times"
 
 
-def _body(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs, powerless: bool) -> Iterator[Sentence]:
+def _body(
+    found: Recommendation,
+    views: Mapping[str, MethodView],
+    costs: _Costs,
+    overall: Sequence[OverallRow],
+    powerless: bool,
+) -> Iterator[Sentence]:
     chosen = Wording(method=views[found.method])
     if not powerless:
-        yield (chosen, *_how_sure(found, views))
+        yield _how_sure(found, views)
+        yield from _passed_over(found, views, overall)
         yield _against_random(found)
     cheapest = min((m for m in found.ties if costs[m]), key=lambda m: costs[m] or 0.0, default=None)
     other: Sentence = ()
@@ -157,24 +203,90 @@ def _body(found: Recommendation, views: Mapping[str, MethodView], costs: _Costs,
     yield Wording("A map of "), chosen, Wording(f" takes {costs.told(found.method)}"), *other, Wording(".")
 
 
+_SURE = "(95 % confidence within each metric)."
+
+
 def _how_sure(found: Recommendation, views: Mapping[str, MethodView]) -> Sentence:
-    others = len(found.ties) + len(found.behind) + len(found.ahead)
+    """Which of the others it is better than, and which of them are better than it under some metric."""
+    chosen = Wording(method=views[found.method])
+    behind = len(found.behind)
+    others = len(found.ties) + len(found.lesser) + behind + len(found.ahead)
     if not others:
-        return (Wording(" is the only method that was ranked."),)
-    won = f" is significantly better than {'each' if len(found.behind) == others else len(found.behind)} of the {others} others"
-    won = won if others > 1 else f" is {'' if found.behind else 'not '}significantly better than the other method"
-    sure = "(95 % confidence within each metric)"
-    if not found.ahead:
-        return (Wording(f"{won} under some metric, and worse than none under any {sure}."),)
-    worst = sorted(found.ahead.items(), key=lambda pair: -len(pair[1]))[0]
-    more = f", and {len(found.ahead) - 1} more somewhere" if len(found.ahead) > 1 else ""
-    return (
-        Wording(f"{won} and nowhere worse {sure}; but "),
-        Wording(method=views[worst[0]]),
-        Wording(" is better than it under "),
-        *_metric_names(worst[1]),
-        Wording(f"{more}."),
-    )
+        return chosen, Wording(" is the only method that was ranked.")
+    if found.ahead:
+        return (*_better_and_worse(found, views, others), Wording(f" {_SURE}"))
+    if not behind:
+        each = f"any of the {others} others" if others > 1 else "the other method"
+        return chosen, Wording(f" is not significantly better than {each} under any metric, and not worse {_SURE}")
+    which = f"{'each' if behind == others else behind} of the {others} others" if others > 1 else "the other method"
+    worse = "and worse than none under any" if others > 1 else "and worse under none"
+    return chosen, Wording(f" is significantly better than {which} under some metric, {worse} {_SURE}")
+
+
+def _better_and_worse(found: Recommendation, views: Mapping[str, MethodView], others: int) -> Iterator[Wording]:
+    """How many it beats; the method that is better than it under most metrics, and where that one is worse."""
+    chosen, behind = Wording(method=views[found.method]), len(found.behind)
+    name, metrics = max(found.ahead.items(), key=lambda pair: len(pair[1]))
+    other = Wording(method=views[name])
+    if behind:
+        them = "it" if behind == 1 else "them"
+        won = f" is significantly better than {behind} of the {others} others and nowhere worse than {them}; but "
+        yield from (chosen, Wording(won), other, Wording(" is better than it under "))
+    else:
+        yield from (other, Wording(" is significantly better than "), chosen, Wording(" under "))
+    yield from _metric_names(metrics)
+    yield Wording(" and worse under ")
+    yield from _metric_names(found.wins[name]) if name in found.wins else [Wording("none")]
+    more = len(found.ahead) - 1
+    if more:
+        worse = " and worse under others" if found.ahead.keys() <= found.wins.keys() else ""
+        yield Wording(f", and {more} more {'is' if more == 1 else 'are'} better under some metrics{worse}")
+
+
+def _passed_over(
+    found: Recommendation, views: Mapping[str, MethodView], overall: Sequence[OverallRow]
+) -> Iterator[Sentence]:
+    """Why methods are not recommended that have a better mean rank, or that nothing tells apart from the recommended one."""
+    passed = [m for m in _better_ranked(found, overall) if m in found.dominated]
+    if passed and found.method not in found.dominated:
+        have = "has a better mean rank" if len(passed) == 1 else "have better mean ranks"
+        yield *_some(passed, views), Wording(f" {have}, but "), *_beaten(passed, found, views)
+    lesser = [m for m in found.lesser if m not in passed]
+    if lesser:
+        start = Wording("Nothing tells ")
+        yield start, *_some(lesser, views), Wording(" apart from it, but "), *_beaten(lesser, found, views)
+    if found.seldom:
+        one = len(found.seldom) == 1
+        yield (
+            *_some(list(found.seldom), views),
+            Wording(
+                f" {'is' if one else 'are'} significantly better than it under some metric and nowhere worse, but "
+            ),
+            Wording(f"too few metrics rank {'it' if one else 'them'} to recommend {'it' if one else 'them'}."),
+        )
+
+
+def _some(names: Sequence[str], views: Mapping[str, MethodView]) -> Iterator[Wording]:
+    """A few methods by name, and how many more there are."""
+    if len(names) <= _NAMED:
+        yield from _listed([views[m] for m in names], "and")
+        return
+    for name in names[: _NAMED - 1]:
+        yield from (Wording(method=views[name]), Wording(", "))
+    yield Wording(f"and {len(names) - _NAMED + 1} more")
+
+
+def _beaten(names: Sequence[str], found: Recommendation, views: Mapping[str, MethodView]) -> Iterator[Wording]:
+    """What beats these methods: named where it is one method, under one set of metrics."""
+    ((by, metrics), *more) = dict.fromkeys(found.dominated[m] for m in names)
+    if more:
+        yield Wording(
+            "each of them is significantly worse than another method under some metric and better than it under none."
+        )
+        return
+    them = "that one" if len(names) == 1 else "them"
+    yield from (Wording(method=views[by]), Wording(f" is significantly better than {them} under "))
+    yield from (*_metric_names(metrics), Wording(" and worse under none."))
 
 
 def _against_random(found: Recommendation) -> Sentence:
@@ -279,7 +391,7 @@ def rank_chart(
         totals: mean ranks, as `heatcheck.stats.overall` returns them.
         views: its methods by name.
         costs: what their maps cost.
-        group: the recommended method and those that nothing tells apart from it.
+        group: the recommended methods.
     """
     found = [r for r in totals.iter_rows(named=True) if r["mean_rank"] is not None]
     if len(found) < 2:

@@ -37,7 +37,7 @@ class RankRow:
         x: the mean rank.
         right: where they end.
         cost: of a map, as text.
-        chosen: whether it is the recommended method, or nothing tells it apart from that.
+        chosen: whether it is recommended: nothing tells it apart from the first choice, and no method beats it.
         front: whether no cheaper method has as good a mean rank.
     """
 
@@ -73,15 +73,46 @@ class RankChart:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """How far the recommended method is from another one under a metric.
+
+    Args:
+        effect: the mean difference in standard deviations, positive where the recommended method is better.
+        share: the samples on which it is better.
+        verdict: whether it is significantly "better" or "worse"; else empty.
+    """
+
+    effect: str
+    share: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class ApartTable:
+    """How far the recommended method is from every other one.
+
+    Args:
+        chosen: the recommended method.
+        metrics: the columns.
+        rows: the others, best mean rank first, each with a cell per metric; None where they are not compared.
+    """
+
+    chosen: MethodView
+    metrics: tuple[str, ...]
+    rows: tuple[tuple[MethodView, tuple[Apart | None, ...]], ...]
+
+
+@dataclass(frozen=True)
 class FirstScreen:
     """What the first screen says about one model on one data set.
 
     Args:
         headline: which method to use.
         body: how sure, against random, and what a map costs.
-        ties: methods that nothing tells apart from the recommended one, where the headline does not name them.
+        ties: methods that are recommended beside the first choice, where the headline does not name them.
         limits: what the run cannot say.
         chart: ranks and costs.
+        apart: how far the recommended method is from the others; None where there is none.
     """
 
     headline: Sentence
@@ -89,3 +120,4 @@ class FirstScreen:
     ties: tuple[MethodView, ...]
     limits: tuple[Sentence, ...]
     chart: RankChart | None
+    apart: ApartTable | None = None

@@ -21,7 +21,7 @@ _COLUMNS = 3  # of a long text
 class LeaderboardRow:
     """A row of a leaderboard; `x`, `x_low`, `x_high` are positions in per cent.
 
-    `raw` is the row of `heatcheck.stats.leaderboard`; `shade` runs from 8 for the first rank to 0 for the last.
+    `raw` is the row of `heatcheck.stats.leaderboard`; `effect` and `share` are against random; `shade` runs from 8 for the first rank to 0 for the last.
     """
 
     method: MethodView
@@ -35,6 +35,8 @@ class LeaderboardRow:
     x_high: float | None
     against_random: str
     p: str
+    effect: str
+    share: str
     shade: int | None
 
     @property
@@ -65,6 +67,7 @@ class MetricView:
         curves: deletion curves, where stored.
         visible: methods whose curves are visible at first.
         cost: cost against faithfulness.
+        detectable: what its samples can tell apart, and what a smaller difference would need; empty where unknown.
         gallery_curves: share and curve of each method on each sample of the gallery, where stored.
     """
 
@@ -85,6 +88,7 @@ class MetricView:
     curves: CurveChart | None
     visible: frozenset[str]
     cost: CostChart | None
+    detectable: str = ""
     gallery_curves: Mapping[tuple[str, str], tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 _LONGEST = 2000
+_LARGEST = 99  # effect: differences that hardly vary
 # Control characters, bidirectional overrides and lone surrogates: they can hide, reorder or break text.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -138,6 +139,28 @@ def half_interval(row: Mapping[str, Any], places: int | None, bounds: tuple[floa
     if mean > low == bounds[0] or mean < high == bounds[1]:
         return f" [{number(low, places)}, {number(high, places)}]"
     return f" ±{number((high - low) / 2, places)}"
+
+
+def effect(value: float | None) -> str:
+    """A difference in standard deviations; a dash where there is none.
+
+    Example:
+        >>> effect(0.8412), effect(-0.2), effect(250.0), effect(None)
+        ('0.84', '−0.20', '> 99', '–')
+    """
+    if value is not None and abs(value) > _LARGEST:
+        return f"> {_LARGEST}" if value > 0 else f"< −{_LARGEST}"
+    return number(value, 2)
+
+
+def per_cent(share: float | None) -> str:
+    """A share in whole per cent; a dash where there is none.
+
+    Example:
+        >>> per_cent(0.928), per_cent(None)
+        ('93 %', '–')
+    """
+    return "–" if share is None else f"{100 * share:.0f} %"
 
 
 def p_value(value: float | None) -> str:

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from heatcheck.core.types import HeatcheckError, Sample
 from heatcheck.models.base import Model
 from heatcheck.models.devices import gpus_of
 from heatcheck.models.torch_model import TorchModel
-from heatcheck.probe.asks import Shape
 from heatcheck.probe.calls import Spent
 from heatcheck.probe.memory import peak_bytes
 from heatcheck.probe.tuning import give_back, tune_allocator
@@ -27,11 +26,10 @@ from heatcheck.run.claims import Claims
 from heatcheck.run.compaction import compact_when_many
 from heatcheck.run.executors.base import Executor
 from heatcheck.run.executors.cluster import check_cluster
-from heatcheck.run.forecast import forecast
+from heatcheck.run.expected import Effort, Expected, Gauge, seconds_per_site
 from heatcheck.run.lacking import failed_cells, lacking
 from heatcheck.run.manifest import describe
 from heatcheck.run.records import NUMERICS
-from heatcheck.run.rehearsal import readable
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare, resources_of, write_numerics
 from heatcheck.run.shard import Shard
@@ -39,11 +37,6 @@ from heatcheck.run.sharing import Place, Sharing
 from heatcheck.run.store import Store
 from heatcheck.run.task import CHUNK
 from heatcheck.run.work import SampleRef, Work
-
-LOOK = 8
-"""Chunks whose first sample is read to foresee their passes; beyond them, where all have one shape, so have the rest."""
-Known = dict[tuple[str, Hashable], int]
-"""Passes of one sample by model and shape; under None, how many chunks were looked at."""
 
 
 def execute(setup: Setup, out: str | Path, runtime: Runtime) -> Store:
@@ -170,9 +163,10 @@ def missing(part: Part, data: Sequence[Sample], store: Store) -> list[Sample]:
 def chunks_of(
     lacks: Sequence[Sample], workers: int, size: Callable[[Sample], int] = lambda sample: 0
 ) -> Iterator[list[Sample]]:
-    """Samples at most eight at a time, those of one size together; as many chunks for each worker.
+    """Samples at most eight at a time, neighbours in size together; as many chunks for each worker.
 
-    Chunks come in the order of their first samples: a run that ends early has not seen the short texts alone.
+    A chunk holds samples of several sizes where few have one; those of one size share calls. Chunks come in the order of
+    their first samples: a run that ends early has not seen the short texts alone.
     """
     chunks = -(-len(lacks) // CHUNK)
     chunks = min(len(lacks), -(-chunks // workers) * workers)
@@ -181,46 +175,6 @@ def chunks_of(
     bounds = [len(lacks) * i // chunks for i in range(chunks + 1)] if chunks else []
     for part in sorted(sorted(order[start:end]) for start, end in itertools.pairwise(bounds)):
         yield [lacks[i] for i in part]
-
-
-def predicted(part: Part, samples: Sequence[Sample], known: Known, *, blank: bool = False) -> int:
-    """Roughly how many passes a chunk takes, for the progress bar.
-
-    Args:
-        part: the model's share.
-        samples: the chunk's samples.
-        known: those of one sample by model and shape, as far as they are known.
-        blank: count them on a blank input: a user's function may hang on a sample, and here nothing could stop it.
-    """
-    grid = part.grid
-    seen = [count for key, count in known.items() if key[0] == part.label and key[1] is not None]
-    looked = known.get((part.label, None), 0)
-    if looked >= LOOK and len(seen) == 1:
-        return seen[0] * len(samples)  # inputs of one shape: reading the first of every chunk would take minutes
-    known[part.label, None] = looked + 1
-    x = next(readable(grid.model, samples), None)
-    if x is None:
-        return 0
-    key = part.label, x.shape_key()
-    if key not in known:
-        domain = grid.model.domain
-        x = domain.with_leaf(x, torch.zeros_like(domain.leaf(x))) if blank else x
-        each = forecast(grid, Shape(domain, x, grid.model))
-        known[key] = each.forwards + each.backwards
-    return known[key] * len(samples)
-
-
-def seconds_per_pass(part: Part, samples: Sequence[Sample]) -> float:
-    """Seconds that the model takes for one input; infinite where it fails."""
-    model = part.grid.model
-    try:
-        x = next(readable(model, samples))
-        start = time.perf_counter()
-        with torch.inference_mode():
-            model.logits(x)
-        return time.perf_counter() - start
-    except Exception:  # the sample's status tells
-        return math.inf
 
 
 @dataclass
@@ -258,13 +212,9 @@ class Runner:
         lacking = [(part, samples) for part in parts if (samples := missing(part, data, self.store))]
         if not lacking:
             return
-        known: Known = {}
-        blank = self.runtime.timeout is not None
-        passes = sum(
-            predicted(part, chunk, known, blank=blank)
-            for part, some in lacking
-            for chunk in chunks_of(some, 1, part.grid.model.size)
-        )
+        expected = Expected(blank=self.runtime.timeout is not None)
+        chunks = ((part, chunk) for part, some in lacking for chunk in chunks_of(some, 1, part.grid.model.size))
+        total = sum((expected.of(part, chunk) for part, chunk in chunks), Effort())
         failed = {
             (part.label, SampleRef(sample.name, sample.digest, sample.label)): cells
             for part, some in lacking
@@ -275,18 +225,19 @@ class Runner:
         shown = progress.choose(self.runtime.progress)
         counts = ((len(data), "sample"), (len(parts), "model"))
         what = " × ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
-        shown.begin(f"{Shard.parse(self.runtime.shard)}: {what}" if self.runtime.shard else what, passes)
+        shown.begin(f"{Shard.parse(self.runtime.shard)}: {what}" if self.runtime.shard else what, total.passes)
+        gauge = Gauge(shown, total)
         if again:
             shown.note("1 failed cell is tried again" if again == 1 else f"{again:,} failed cells are tried again")
         try:
-            with self.executor(parts, known, shown, apart=again > 0) as executor:
+            with self.executor(parts, expected, gauge, apart=again > 0) as executor:
                 works = [
                     part.work(samples, self.store, self.setup.sources, self.runtime.timeout)
                     for part, some in lacking
                     for samples in chunks_of(some, executor.workers, part.grid.model.size)
                 ]
                 executor.workers = min(executor.workers, len(works))
-                self.collect(executor, works, shown, self.sharing(parts, failed, known, shown))
+                self.collect(executor, works, shown, self.sharing(parts, failed, expected, gauge))
         except BaseException:
             progress.stop(shown)
             raise
@@ -298,45 +249,46 @@ class Runner:
             shown.note(f"{self.left} of {len(works)} chunks are left; run again to go on")
 
     def sharing(
-        self, parts: Sequence[Part], failed: Mapping[Place, int], known: Known, shown: progress.Progress
+        self, parts: Sequence[Part], failed: Mapping[Place, int], expected: Expected, gauge: Gauge
     ) -> Sharing | None:
         """What decides which works are this process's; None where no other process can be here."""
         if self.claims is None:
             return None
         named = {(s.name, s.digest): s for s in self.setup.data}
 
-        def advance(work: Work) -> None:
-            seen = [passes for (model, shape), passes in known.items() if model == work.model and shape is not None]
-            shown.advance(round(sum(seen) / max(1, len(seen))) * len(work.samples))
+        by_label = {part.label: part for part in parts}
 
-        grids = {part.label: part.grid for part in parts}
+        def advance(work: Work) -> None:
+            samples = [named[ref.name, ref.digest] for ref in work.samples]
+            gauge.advance(expected.of(by_label[work.model], samples).work)
+
+        grids = {label: part.grid for label, part in by_label.items()}
         return Sharing(self.claims, self.store, grids, named, set(failed), advance)
 
-    def foreseen(self, parts: Sequence[Part], known: Known) -> float:
+    def foreseen(self, parts: Sequence[Part], expected: Expected) -> float:
         """Roughly how many seconds this process would take; infinite where a user's code or a time limit is in it."""
         if self.setup.sources.plugins or self.runtime.timeout is not None:
             return math.inf
         total = 0.0
         for part in parts:
             lacks = missing(part, self.data, self.store)
-            passes = predicted(part, lacks, known)
-            total += passes * seconds_per_pass(part, lacks) if passes else 0.0
+            work = expected.of(part, lacks).work
+            total += work * seconds_per_site(part, lacks) if work else 0.0
         return total
 
-    def executor(
-        self, parts: Sequence[Part], known: Known, shown: progress.Progress, *, apart: bool = False
-    ) -> Executor:
+    def executor(self, parts: Sequence[Part], expected: Expected, gauge: Gauge, *, apart: bool = False) -> Executor:
         """Who computes."""
-        kind, workers = self.place(parts, known, shown, apart=apart)
+        shown = gauge.shown
+        kind, workers = self.place(parts, expected, shown, apart=apart)
         if kind == "processes" and not compared(parts):
             self.let_go()
         made: Executor = catalogue.component_class("executor", kind)(
-            resources_of(self.setup, parts), self.store, shown.advance, workers, self.runtime, shown.note
+            resources_of(self.setup, parts), self.store, gauge.advance, workers, self.runtime, shown.note
         )
         return made
 
     def place(
-        self, parts: Sequence[Part], known: Known, shown: progress.Progress, *, apart: bool = False
+        self, parts: Sequence[Part], expected: Expected, shown: progress.Progress, *, apart: bool = False
     ) -> tuple[str, int]:
         """Where it is computed, and by how many: as the user says, and the study allows.
 
@@ -347,7 +299,7 @@ class Runner:
         if runtime.on_ray:
             return "ray", runtime.workers if isinstance(runtime.workers, int) else 0
         if sources.portable:
-            workers = runtime.processes(self.foreseen(parts, known) if runtime.chooses else 0.0)
+            workers = runtime.processes(self.foreseen(parts, expected) if runtime.chooses else 0.0)
             gpus = gpus_of(part.grid.numerics.device for part in parts)
             workers = min(workers, gpus) if runtime.chooses and gpus else workers
             apart = apart or runtime.timeout is not None or runtime.on is not None or gpus > 0

@@ -86,15 +86,19 @@ def plan(setup: Setup, runtime: Runtime, out: str | Path | None, *, calibrate: b
         each = [forecast(grid, shape) for shape in shapes]
         scale = len(open_samples) / len(each)
         add_rows(found, part, each, scale)
-        sites = [int(torch.tensor(grid.model.domain.shape(x)).prod()) for x in seen]
+        sites = [grid.model.domain.site_count(x) for x in seen]
         kept = {"keep": scale * sum(sites), "gallery": sum(sites[: len(grid.gallery)]), "none": 0}[runtime.maps]
         found.disk_bytes += round(kept * 4 * len(grid.methods))
         if calibrate:
-            for device, most in needs_of(part, seen[0], max(sites)).items():
+            most_sites = max(sites)
+            largest = seen[sites.index(most_sites)]
+            for device, most in needs_of(part, largest, most_sites).items():
                 needs[device] = max(needs.get(device, 0), most)
-            forward, backward = rates(part, seen[0])
-            slopes = scale * sum(f.backwards for f in each)
-            seconds += (scale * sum(f.forwards for f in each) - slopes) * forward + slopes * backward
+            forward, backward = rates(part, largest)
+            shares = [scale * own / most_sites for own in sites]
+            slopes = sum(share * f.backwards for share, f in zip(shares, each, strict=True))
+            forwards = sum(share * f.forwards for share, f in zip(shares, each, strict=True))
+            seconds += (forwards - slopes) * forward + slopes * backward
     workers = processes_of(setup, runtime, seconds)
     found.seconds = seconds / workers + compiling if calibrate else None
     found.memory = memory_rows(needs, workers)

@@ -149,6 +149,7 @@ class RunReader:
             "metrics": self._components("metrics"),
             "circular": sorted({pair for section in self.sections for pair in section.circular()}),
             "skipped": self._skips(),
+            "fills": self._fills(),
             "remarks": self._remarks(),
             "multiverse": study.get("multiverse"),
             "retraining": study.get("retraining"),
@@ -174,6 +175,11 @@ class RunReader:
             name: x for s in reversed(self.sections) for x in s.manifest[kind] for name in s.shown(kind, x["label"])
         }
         return [{**x, "name": name, "spec": x["name"]} for name, x in entries.items()]
+
+    def _fills(self) -> list[dict[str, str]]:
+        """What each metric deletes with on each model."""
+        found = {key: fill for section in reversed(self.sections) for key, fill in section.fills().items()}
+        return [{"model": model, "metric": metric, "fill": fill} for (model, metric), fill in found.items()]
 
     def _remarks(self) -> list[dict[str, str]]:
         """What is to be said about a metric of a model on a data set."""
@@ -232,6 +238,17 @@ class SectionReader:
         for model in self.manifest["models"]:
             names = self.naming[model["name"]].names
             yield from ((method, names.get(metric, metric)) for method, metric in model["circular"])
+
+    def fills(self) -> dict[tuple[str, str], str]:
+        """The ids of fills by model and metric, as tables name them; `auto` is recorded as what it stands for there."""
+        found = {}
+        for model in self.manifest["models"]:
+            names = self.naming[model["name"]].names
+            for metric in model["metrics"]:
+                fill = metric["identity"].get("params", {}).get("fill")
+                if isinstance(fill, dict):
+                    found[model["name"], names.get(metric["label"], metric["label"])] = str(fill["id"])
+        return found
 
     def remarks(self) -> dict[tuple[str, str], str]:
         """What is to be said about a metric of a model, by the names that tables show."""

@@ -14,6 +14,7 @@ from heatcheck.core import progress
 from heatcheck.core.identity import digest
 from heatcheck.core.types import HeatcheckError, Inputs, Sample
 from heatcheck.data.base import Dataset, causes, unreadable
+from heatcheck.data.matching import strange_labels
 from heatcheck.metrics.base import circular
 from heatcheck.models.base import Model
 from heatcheck.models.devices import check_precision, choose_device, devices, gpus_of, own_device
@@ -85,6 +86,7 @@ class Part:
         compiling: seconds that compiling takes in each process.
         architecture: the digest of its network's architecture, where sums need it; empty where it is not known.
         unread: what of the samples lies beyond what the model reads, in a sentence.
+        strange: which of their labels are no classes of the model, in a sentence.
         comparisons: what each metric in `across` compares, and between which models, by label.
     """
 
@@ -98,12 +100,13 @@ class Part:
     compiling: float = 0.0
     architecture: str = ""
     unread: str = ""
+    strange: str = ""
     comparisons: dict[str, str] = field(default_factory=dict)
 
     @property
     def remarks(self) -> list[str]:
         """What is to be said about the model, and about how it reads the samples, in sentences."""
-        return [*self.grid.model.notes, *([self.unread] if self.unread else [])]
+        return [*self.grid.model.notes, *(note for note in (self.unread, self.strange) if note)]
 
     def work(self, samples: Sequence[Sample], store: Store, sources: Sources, timeout: float | None = None) -> Work:
         """A chunk of this part, as plain data."""
@@ -234,6 +237,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
         tuple(tried),
         architecture=found.architecture,
         unread=unread,
+        strange=strangers(model, tried[0], setup.data),
         comparisons=compared,
     )
 
@@ -374,6 +378,14 @@ def meet(model: Model, inputs: Sequence[Inputs]) -> None:
                 if look_like_probabilities(model.logits(x)) and PROBABILITIES not in model.notes:
                     model.notes.append(PROBABILITIES)
             return
+
+
+def strangers(model: Model, x: Inputs, data: Dataset) -> str:
+    """Which labels are no classes of a model that has been met, in a sentence; one without classes needs none."""
+    with contextlib.suppress(Exception):  # what is wrong with its answer, a sample's status tells
+        classes = model.class_count(x)
+        return "" if model.gives_number else strange_labels(data, model.name, classes, data.fractional)
+    return ""
 
 
 def nothing_read(label: str, model: Model, data: Dataset) -> str:

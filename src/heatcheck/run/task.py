@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from heatcheck.core.types import OK, Attribution, Batch, Inputs, Sample, Scores, Streams
@@ -151,7 +152,8 @@ def run_group(session: Session, members: list[Member]) -> None:
     digests = [m.sample.digest for m in members]
     memo = store.answers(identity, digests) if store is not None else {}
     saved = set(memo)
-    probe = Probe(grid.model, grid.numerics, memo=memo, tick=session.watch.tick, spent=chunk.spent)
+    sites = grid.model.domain.site_count(members[0].x)
+    probe = Probe(grid.model, grid.numerics, memo=memo, tick=lambda n: session.watch.tick(n * sites), spent=chunk.spent)
     session.watch.begin(Cell(digests[0]))
     found = clean_logits(probe, members, [store.clean_logits(identity, d) if store else None for d in digests])
     session.pace.note_passes(chunk.spent)
@@ -161,9 +163,7 @@ def run_group(session: Session, members: list[Member]) -> None:
         if isinstance(logits, str):
             session.give_up(sample, logits)
             continue
-        top = logits[None].double().softmax(1).topk(min(2, len(logits)), dim=1)
-        probs = top.values[0].tolist() if len(logits) > 1 else []
-        record = record_for(sample, {"top": top.indices[0].tolist(), "prob": probs}, grid)
+        record = record_for(sample, most_probable(logits, multi_label=grid.model.multi_label), grid)
         problem = target_problem(record, grid, logits)
         if problem:
             session.give_up(sample, problem)
@@ -177,7 +177,7 @@ def run_group(session: Session, members: list[Member]) -> None:
     batch = Batch(
         x=Inputs.cat([m.x for m in rows]),
         target=torch.tensor([r["target"] for r in records]),
-        label=torch.tensor([known_label(r, logits.shape[1]) for r in records]),
+        label=torch.tensor([known_label(r["label"], logits.shape[1]) for r in records]),
         streams=Streams(grid.seed, tuple(r["digest"] for r in records)),
         references=tuple(m.reference for m in rows),
     )
@@ -193,6 +193,16 @@ def run_group(session: Session, members: list[Member]) -> None:
     chunk.open(finished)
     GroupTask(session, probe, batch, records, finished).run()
     chunk.close()
+
+
+def most_probable(logits: Float[Tensor, " c"], *, multi_label: bool) -> dict[str, list[Any]]:
+    """The two most probable classes with their probabilities, which one number per input does not have."""
+    wide, many = logits[None].double(), min(2, len(logits))
+    if multi_label:
+        top = wide.topk(many, dim=1)
+        return {"top": top.indices[0].tolist(), "prob": top.values[0].sigmoid().tolist()}
+    top = wide.softmax(1).topk(many, dim=1)
+    return {"top": top.indices[0].tolist(), "prob": top.values[0].tolist() if len(logits) > 1 else []}
 
 
 def clean_logits(probe: Probe, members: Sequence[Member], stored: list[Tensor | None]) -> list[Tensor | str]:
@@ -217,9 +227,9 @@ def target_problem(record: Mapping[str, Any], grid: ModelGrid, logits: Tensor) -
     return None
 
 
-def known_label(record: Mapping[str, Any], classes: int) -> int:
-    """The sample's label; -1 if it has none, or one that is no class of the model."""
-    label = -1 if record["label"] is None else int(record["label"])
+def known_label(label: int | None, classes: int) -> int:
+    """A sample's label; -1 if it has none, or one that is no class of the model."""
+    label = -1 if label is None else label
     return label if label < classes else -1
 
 

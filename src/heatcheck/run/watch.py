@@ -15,7 +15,7 @@ class Watch:
     """Functions that are called while a work is computed.
 
     Args:
-        tick: with a number of passes, whenever some were made.
+        tick: with the sites of all inputs that passes were made over, whenever some were: pixels or tokens.
         begin: with a cell, before it is computed; with the first, where several are computed at a time.
         failed: with every cell that could not be computed.
     """

@@ -2,6 +2,7 @@
 
 from heatcheck.stats.agreement import agreement, concordance, kendall_tau, kendall_w, spearman
 from heatcheck.stats.case_factors import FactorRankings, by_factor
+from heatcheck.stats.case_random import CasesAgainstRandom, cases_against_random
 from heatcheck.stats.checkpoints import AlongTraining, Checkpoint, Coefficient, Trajectory, along_training, trajectories
 from heatcheck.stats.consistency import MetaAgreement, agreement_tables, meta_agreement
 from heatcheck.stats.facts import Facts, outside_mean_rank
@@ -27,8 +28,8 @@ from heatcheck.stats.multiverse import (
     universes_of,
 )
 from heatcheck.stats.onesided import above_zero
-from heatcheck.stats.paired import differences, holm, sign_flip, smallest_p, too_few, wins_share
-from heatcheck.stats.power import detectable, minimum_detectable_difference, samples_needed
+from heatcheck.stats.paired import against_others, differences, holm, sign_flip, smallest_p, too_few, wins_share
+from heatcheck.stats.power import detectable, detectable_on, minimum_detectable_difference, samples_needed
 from heatcheck.stats.ranks import rank_of, rank_sets
 from heatcheck.stats.recommendation import Recommendation, costs, recommendations
 from heatcheck.stats.removal_orders import accuracy_by_share, falls_faster_under_lerf
@@ -49,6 +50,7 @@ __all__ = [
     "AlongTraining",
     "CaseProtocol",
     "CaseTable",
+    "CasesAgainstRandom",
     "Checkpoint",
     "Coefficient",
     "FactorRankings",
@@ -64,6 +66,7 @@ __all__ = [
     "accuracy_areas",
     "accuracy_by_share",
     "accuracy_curves",
+    "against_others",
     "agreement",
     "agreement_tables",
     "along_training",
@@ -73,10 +76,12 @@ __all__ = [
     "bootstrap_indices",
     "by_factor",
     "case_table",
+    "cases_against_random",
     "compact_letters",
     "concordance",
     "costs",
     "detectable",
+    "detectable_on",
     "differences",
     "eta_squared",
     "falls_faster_under_lerf",

@@ -59,6 +59,12 @@ class Coefficient:
         """As columns."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
+    def within(self, least: float, most: float) -> "Coefficient":
+        """With an interval that does not leave the range of the coefficient."""
+        if self.low is None or self.high is None:
+            return self
+        return Coefficient(self.value, max(self.low, least), min(self.high, most))
+
 
 @dataclass(frozen=True)
 class AlongTraining:

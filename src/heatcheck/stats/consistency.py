@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -12,10 +13,14 @@ from heatcheck.stats.checkpoints import Coefficient, resampled_spearman, resampl
 from heatcheck.stats.meta_cases import LEAST_FIRST, MOST_FIRST, CaseTable, MetaCase
 from heatcheck.stats.meta_rank import FEWEST_PAIRS, pair_counts
 from heatcheck.stats.multiverse import resampled_kendall_w
+from heatcheck.stats.student import stretch
 from heatcheck.stats.table import Array, Row, nan_to_null
 
 CONTRADICTS, MAY_CONTRADICT, AGREES = "contradicts", "may contradict", "agrees"
 _Pairwise = Callable[[Array, Array], float]
+_PairResampled = Callable[[Array, Array], Array]
+_Resampled = Callable[[Array], Array]
+_EQUAL = 1e-9  # differences that are rounding errors
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,11 @@ class MetaAgreement:
         bottom: likewise the worst.
         w: Kendall's W over the methods that all cases rank, with its interval over models and data sets.
         w_samples: the same W with its interval over samples.
+        tau_samples: likewise the mean τ; this and the following have no interval where there is one over models and data sets.
+        rho_samples: likewise.
+        top_samples: likewise.
+        bottom_samples: likewise.
+        order_tau_samples: likewise.
         common: how many methods all cases rank.
         by_case: every case beside the others, the most contrary first.
         orders: every model and data set that has both orders.
@@ -72,6 +82,11 @@ class MetaAgreement:
     bottom: Coefficient
     w: Coefficient
     w_samples: Coefficient
+    tau_samples: Coefficient
+    rho_samples: Coefficient
+    top_samples: Coefficient
+    bottom_samples: Coefficient
+    order_tau_samples: Coefficient
     common: int
     by_case: tuple[CaseAgreement, ...]
     orders: tuple[OrderAgreement, ...]
@@ -83,28 +98,37 @@ class MetaAgreement:
         """The cases that contradict the rest, the most contrary first."""
         return tuple(c for c in self.by_case if c.verdict != AGREES)
 
-    def record(self) -> Row:
-        """The numbers over all cases, as columns."""
+    @property
+    def measures(self) -> dict[str, tuple[Coefficient, Coefficient]]:
+        """By name, each number with its interval over models and data sets, and with that over samples."""
         return {
-            **self.tau.record("tau"),
-            **self.rho.record("spearman"),
-            **self.w.record("kendall_w"),
-            "kendall_w_samples_low": self.w_samples.low,
-            "kendall_w_samples_high": self.w_samples.high,
-            **self.top.record("top"),
-            **self.bottom.record("bottom"),
-            **self.order_tau.record("morf_lerf_tau"),
-            "common_methods": self.common,
+            "kendall_w": (self.w, self.w_samples),
+            "tau": (self.tau, self.tau_samples),
+            "spearman": (self.rho, self.rho_samples),
+            "top": (self.top, self.top_samples),
+            "bottom": (self.bottom, self.bottom_samples),
+            "morf_lerf_tau": (self.order_tau, self.order_tau_samples),
         }
+
+    def record(self) -> Row:
+        """The numbers over all cases, as columns; intervals over models and data sets, and over samples."""
+        found: Row = {}
+        for name, (between, within) in self.measures.items():
+            found |= between.record(name)
+            found |= {f"{name}_samples_low": within.low, f"{name}_samples_high": within.high}
+        return {**found, "common_methods": self.common}
 
 
 def meta_agreement(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: float = 0.95) -> MetaAgreement:
     r"""How consistent the rankings of all cases are.
 
     Intervals over models and data sets resample pairs of the two, each with all its protocols; copies of one case are
-    not compared with each other, as they would agree by themselves. W's follows from that of the mean ρ,
-    $W = (1 + (m-1)\bar\rho)/m$ for m cases. Resampling samples stirs methods that are close, so that such intervals
-    lean to lower agreement than was found.
+    not compared with each other, as they would agree by themselves. Percentiles of few pairs are stretched as κ's are, and
+    hold what one more pair would make of the mean that ranks methods as all together do, or the reverse. W's follows from
+    that of the mean ρ of the methods that all cases rank, $W = (1 + (m-1)\bar\rho)/m$ for m cases.
+
+    Intervals over samples keep the cases. Noise only lowers agreement, and resampling adds to it: such intervals also hold
+    their own mirror image around what was found, and 1 where cases that rank alike would often agree no better.
 
     Args:
         table: what `case_table` gave.
@@ -115,43 +139,111 @@ def meta_agreement(table: CaseTable, *, seed: int = 0, resamples: int = 1000, le
     Paper: duan2024. Differs: any metric; with intervals.
     """
     ranks, many = table.ranks, len(table.cases)
-    drawn = table.resampled_ranks(resamples, seed) if min(c.n for c in table.cases) > 1 else None
+    several = min(c.n for c in table.cases) > 1
+    drawn = table.resampled_ranks(resamples, seed, level) if several else None
+    alike = table.resampled_ranks(resamples, seed, level, alike=True) if several and many > 1 else None
     weights = case_weights(table, resamples, seed)
     taus = tau_matrix(ranks)
-    matrices = (taus, *(between_cases(ranks, measure) for measure in (spearman, _same_best, _same_worst)))
-    tau, rho, top, bottom = (mean_of_pairs(matrix, weights, level) for matrix in matrices)
     common = list(table.common)
+
+    def mean(ranks: Array, measure: _Pairwise, least: float = -1.0, matrix: Array | None = None) -> Coefficient:
+        each = between_cases(ranks, measure) if matrix is None else matrix
+        more = one_more_pair(ranks, each, measure, many / len(table.pairs))
+        found = mean_of_pairs(each, weights, level, stretch(len(table.pairs), level), more)
+        return found.within(least, 1.0)
+
+    def over_samples(value: float | None, measure: _Resampled, least: float = -1.0) -> Coefficient:
+        if value is None or drawn is None or alike is None:
+            return Coefficient(value)
+        return noisy_interval(value, measure(drawn), measure(alike), level).within(least, 1.0)
+
+    def between(c: Coefficient, measure: _Resampled, least: float = -1.0) -> Coefficient:
+        return Coefficient(c.value) if c.low is not None else over_samples(c.value, measure, least)
+
+    rho = mean(ranks, spearman)
+    rho_of_common = rho if table.complete else mean(ranks[:, common], spearman)
     w = kendall_w(ranks[:, common]) if many > 1 else np.nan
-    found = None if drawn is None or len(common) < 2 or many < 2 else resampled_kendall_w(drawn[:, common])
     orders = _orders(table, drawn, level)
+    tau, top, bottom = (
+        mean(ranks, kendall_tau, matrix=taus),
+        mean(ranks, _same_best, 0.0),
+        mean(ranks, _same_worst, 0.0),
+    )
+    order_tau = mean_over_pairs([o.tau.value for o in orders], level, seed, resamples)
     return MetaAgreement(
         tau=tau,
         rho=rho,
         top=top,
         bottom=bottom,
-        w=_w_between(w, rho, many),
-        w_samples=interval(w, found, level),
+        w=_w_between(w, rho_of_common, many),
+        w_samples=over_samples(nan_to_null(w), lambda drawn: resampled_kendall_w(drawn[:, common]), 0.0),
+        tau_samples=between(tau, lambda drawn: _mean_in_resamples(drawn, resampled_tau)),
+        rho_samples=between(rho, lambda drawn: _mean_in_resamples(drawn, resampled_spearman)),
+        top_samples=between(top, lambda drawn: _mean_in_resamples(drawn, _same_best_in_resamples), 0.0),
+        bottom_samples=between(bottom, lambda drawn: _mean_in_resamples(-drawn, _same_best_in_resamples), 0.0),
+        order_tau_samples=between(
+            order_tau, partial(_mean_in_resamples, measure=resampled_tau, pairs=ordered_pairs(table.cases))
+        ),
         common=len(common),
         by_case=tuple(_by_case(table, drawn, level)),
         orders=orders,
-        order_tau=_mean_over_pairs([o.tau.value for o in orders], level, seed, resamples),
+        order_tau=order_tau,
         matrix=taus,
     )
 
 
-def interval(value: float, drawn: Array | None, level: float) -> Coefficient:
-    """A coefficient with its percentile interval, which holds it."""
+def noisy_interval(value: float, drawn: Array, alike: Array, level: float) -> Coefficient:
+    """An agreement with its interval over samples.
+
+    Args:
+        value: as found.
+        drawn: in resamples.
+        alike: in resamples of cases that rank alike; NaN in both where undefined.
+        level: of the interval.
+    """
+    found = interval(value, drawn, level)
+    if found.low is None or found.high is None:
+        return found
+    low, high = min(found.low, 2 * value - found.high), max(found.high, 2 * value - found.low)
+    known = alike[~np.isnan(alike)]
+    if not len(known) or value >= np.quantile(known, (1 - level) / 2) - _EQUAL:
+        high = max(high, 1.0)
+    return Coefficient(value, low, high)
+
+
+def _mean_in_resamples(drawn: Array, measure: _PairResampled, pairs: Sequence[tuple[int, int]] | None = None) -> Array:
+    """The mean of a measure over pairs of cases, all if None, in every resample: [cases, methods, resamples] to [resamples]."""
+    found = []
+    for i, k in combinations(range(len(drawn)), 2) if pairs is None else pairs:
+        both = ~np.isnan(drawn[i] + drawn[k]).any(axis=1)
+        if both.sum() > 1:
+            found.append(measure(drawn[i][both], drawn[k][both]))
+    if not found:
+        return np.empty(0)
+    total, known = np.nansum(found, axis=0), (~np.isnan(found)).sum(axis=0)
+    return np.asarray(np.divide(total, known, out=np.full(len(known), np.nan), where=known > 0))
+
+
+def interval(
+    value: float, drawn: Array | None, level: float, longer: float = 1.0, others: Sequence[float] = ()
+) -> Coefficient:
+    """A coefficient with its percentile interval, stretched from it, which holds it and some other values."""
     known = np.empty(0) if drawn is None else drawn[~np.isnan(drawn)]
     if np.isnan(value) or not len(known):
         return Coefficient(nan_to_null(value))
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return Coefficient(float(value), min(float(low), float(value)), max(float(high), float(value)))
+    ends = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = (float(value + longer * (end - value)) for end in ends)
+    return Coefficient(float(value), min(low, value, *others), max(high, value, *others))
+
+
+def _same_best_in_resamples(a: Array, b: Array) -> Array:
+    """1 where two rankings have the same best methods; of ties, the share of those in common."""
+    first, second = a == a.min(axis=0), b == b.min(axis=0)
+    return np.asarray((first & second).sum(axis=0) / (first | second).sum(axis=0))
 
 
 def _same_best(a: Array, b: Array) -> float:
-    """1 where two rankings have the same best methods; of ties, the share of those in common."""
-    first, second = a == a.min(), b == b.min()
-    return float((first & second).sum() / (first | second).sum())
+    return float(_same_best_in_resamples(a, b))
 
 
 def _same_worst(a: Array, b: Array) -> float:
@@ -193,8 +285,34 @@ def case_weights(table: CaseTable, resamples: int, seed: int) -> Array | None:
     return pair_counts(len(table.pairs), resamples, seed)[:, table.pair_of]
 
 
-def mean_of_pairs(matrix: Array, weights: Array | None, level: float) -> Coefficient:
-    """The mean over pairs of cases, with its interval over models and data sets."""
+def one_more_pair(ranks: Array, matrix: Array, measure: _Pairwise, protocols: float) -> list[float]:
+    """What one more model and data set would make of the mean, if it ranked methods as all cases together do, or the reverse.
+
+    Where all cases agree, every resample does; that is no certainty about the next one.
+
+    Args:
+        ranks: [cases, methods].
+        matrix: [cases, cases], the measure of every pair of cases.
+        measure: of two rankings.
+        protocols: cases of one model and data set.
+    """
+    known = ~np.isnan(matrix)
+    if not known.any():
+        return []
+    together, found = mean_ranks(ranks), []
+    for other in (together, -together):
+        ranked = [(case[both], other[both]) for case in ranks if (both := ~np.isnan(case)).sum() > 1]
+        fresh = np.array([measure(a, b) for a, b in ranked])
+        fresh = fresh[~np.isnan(fresh)]
+        total, count = matrix[known].sum() + 2 * protocols * fresh.sum(), known.sum() + 2 * protocols * len(fresh)
+        found.append(float(total / count))
+    return found
+
+
+def mean_of_pairs(
+    matrix: Array, weights: Array | None, level: float, longer: float = 1.0, others: Sequence[float] = ()
+) -> Coefficient:
+    """The mean over pairs of cases, with its interval over models and data sets, stretched, which holds some other values."""
     known = ~np.isnan(matrix)
     if not known.any():
         return Coefficient(None)
@@ -205,7 +323,7 @@ def mean_of_pairs(matrix: Array, weights: Array | None, level: float) -> Coeffic
     total = np.einsum("ri,ik,rk->r", weights, filled, weights)
     pairs = np.einsum("ri,ik,rk->r", weights, known.astype(np.float64), weights)
     drawn = np.divide(total, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
-    return interval(value, drawn, level)
+    return interval(value, drawn, level, longer, others)
 
 
 def _w_between(w: float, rho: Coefficient, cases: int) -> Coefficient:
@@ -270,13 +388,15 @@ def ordered_pairs(cases: Sequence[MetaCase]) -> list[tuple[int, int]]:
     ]
 
 
-def _mean_over_pairs(values: Sequence[float | None], level: float, seed: int, resamples: int) -> Coefficient:
-    """A mean over models and data sets, with its percentile interval over them."""
+def mean_over_pairs(values: Sequence[float | None], level: float, seed: int, resamples: int) -> Coefficient:
+    """A mean of correlations over models and data sets, with its interval over them, which one more could not leave."""
     known = np.array([v for v in values if v is not None], dtype=np.float64)
-    if len(known) < FEWEST_PAIRS:
-        return Coefficient(float(known.mean()) if len(known) else None)
-    drawn = pair_counts(len(known), resamples, seed) @ known / len(known)
-    return interval(float(known.mean()), drawn, level)
+    n = len(known)
+    if n < FEWEST_PAIRS:
+        return Coefficient(float(known.mean()) if n else None)
+    drawn = pair_counts(n, resamples, seed) @ known / n
+    one_more = [float((known.sum() + end) / (n + 1)) for end in (-1, 1)]
+    return interval(float(known.mean()), drawn, level, stretch(n, level), one_more).within(-1.0, 1.0)
 
 
 def agreement_tables(found: MetaAgreement) -> dict[str, pl.DataFrame]:

@@ -3,10 +3,10 @@
 A claim's function gets the `Evidence` and returns a `Verdict`, or raises `NotTestable` with what the run lacks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,7 @@ from heatcheck.stats.table import Array
 
 NOT_TESTABLE = "not testable here"
 NO_INTERVAL = "the samples are too few for an interval"
+Name = TypeVar("Name", bound=Hashable)
 
 
 class NotTestable(Exception):
@@ -43,6 +44,8 @@ class Evidence:
         along: rankings along trainings.
         cases: rankings by MoRF and LeRF, of this run and others.
         disagreement: per model, the mean of 1 − Spearman between methods' maps, per sample.
+        borders: per model that cuts pictures into patches and per method (IG and SG), how far the map of each sample
+            shows the patches; see `border_excess`.
         seed: of resamples.
         resamples: how many.
     """
@@ -55,6 +58,7 @@ class Evidence:
     along: Sequence[AlongTraining] = ()
     cases: CaseTable | None = None
     disagreement: Mapping[str, Array] = field(default_factory=dict)
+    borders: Mapping[tuple[str, str], Array] = field(default_factory=dict)
     seed: int = 0
     resamples: int = RESAMPLES
 
@@ -84,6 +88,15 @@ class Evidence:
             for m in self.run.get("metrics", ())
             if m["id"] == id and all(str(params_of(m).get(k)) == str(v) for k, v in params.items())
         ]
+
+    def fill_of(self, metric: Mapping[str, Any], model: str) -> str:
+        """The id of the fill that a metric deletes with on a model: as the run recorded it, else as the metric is written."""
+        written = str(params_of(metric).get("fill", "none"))
+        return self._fills.get((model, str(metric["name"]))) or parse(written).id
+
+    @cached_property
+    def _fills(self) -> dict[tuple[str, str], str]:
+        return {(f["model"], f["metric"]): f["fill"] for f in self.run.get("fills", ())}
 
     def methods(self, metric: str, model: str, *, without: Sequence[str] = ()) -> list[str]:
         """Methods that a model has scores of, without controls and those of some families, in the run's order."""
@@ -208,29 +221,36 @@ def leads(
 ) -> Verdict:
     """Whether a method's mean is above that of each of some others, over the cube's models together.
 
-    It is held where every paired interval is above zero, which needs no correction: all must be. It is not held where
-    some other is as good or better for sure, with Bonferroni's correction as any of them may be. The effect is the lead
-    over the best of the others.
+    It is held where it leads each of them for sure, not held where some other is as good or better for sure; see
+    `all_above`. The effect is the lead over the best of the others.
     """
     own = mean_over(cube.of_method(method)[:, None])
     gaps = {other: own - mean_over(cube.of_method(other)[:, None]) for other in others if other != method}
     if not gaps:
         raise NotTestable(f"there is nothing beside {method} to compare it with")
-    each = {other: evidence.estimate(gap) for other, gap in gaps.items()}
+    each, verdict = all_above(evidence, gaps, matters=matters)
     nearest = min(each, key=lambda other: each[other].value)
-    level = 1 - (1 - LEVEL) / len(gaps)
-    highs = [
-        mean_intervals(gap[None, ~np.isnan(gap)], seed=evidence.seed, resamples=evidence.resamples, level=level)[0][1]
-        for gap in gaps.values()
-    ]
-    if all(e.low > 0 for e in each.values()):
-        verdict = HELD
-    elif any(high < matters for high in highs):
-        verdict = NOT_HELD
-    else:
-        verdict = UNDECIDED
     parts: tuple[Row, ...] = tuple({"method": method, "other": other, **e.record()} for other, e in each.items())
     return Verdict(says, each[nearest], verdict, parts, f"nearest: {nearest}")
+
+
+def all_above(
+    evidence: Evidence, values: Mapping[Name, Array], *, matters: float = MATTERS
+) -> tuple[dict[Name, Estimate], str]:
+    """Whether several means over samples are all above zero: each with its interval, and the verdict on all of them.
+
+    Held where every interval is above zero, which needs no correction: all must be. Not held where some mean leaves no
+    room for what matters, with Bonferroni's correction as any of them may be.
+    """
+    each = {name: evidence.estimate(own) for name, own in values.items()}
+    if all(e.low > 0 for e in each.values()):
+        return each, HELD
+    level = 1 - (1 - LEVEL) / len(values)
+    highs = [
+        mean_intervals(own[None, ~np.isnan(own)], seed=evidence.seed, resamples=evidence.resamples, level=level)[0][1]
+        for own in values.values()
+    ]
+    return each, NOT_HELD if any(high < matters for high in highs) else UNDECIDED
 
 
 def over_models(found: Mapping[str, bool | None], says: str) -> Verdict:

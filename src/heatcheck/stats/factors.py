@@ -11,7 +11,7 @@ import polars as pl
 from heatcheck.stats.claims import falls_with_depth
 from heatcheck.stats.estimates import share_estimate
 from heatcheck.stats.evidence import Evidence
-from heatcheck.stats.idsds_model_claims import seeds, variants
+from heatcheck.stats.idsds_model_claims import across_seeds, seeds, variants
 from heatcheck.stats.table import nan_to_null
 
 ALONG = {
@@ -102,11 +102,14 @@ def best_and_accuracy(evidence: Evidence, metric: str) -> pl.DataFrame:
 
 
 def stability(evidence: Evidence) -> pl.DataFrame:
-    """Rank correlations of methods over numbers of patches, fills and seeds of alignment, with intervals over samples."""
+    """Rank correlations of methods over numbers of patches, fills and seeds of alignment, with intervals over samples.
+
+    Where three or more trainings differ in their seeds, one row is about all of them, over seeds and samples.
+    """
     found: Mapping[str, list[dict[str, Any]]] = {
         "patches": variants(evidence, "units"),
         "fill": variants(evidence, "fill"),
-        "seed": [{"model": "", **row} for row in seeds(evidence)],
+        "seed": [*across_seeds(evidence), *seeds(evidence)],
     }
     rows = [
         (over, row["model"], row["a"], row["b"], *(nan_to_null(row[k]) for k in ("value", "low", "high")), row["n"])

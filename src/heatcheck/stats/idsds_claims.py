@@ -21,8 +21,8 @@ from heatcheck.stats.claims import (
     smoothing_hurts,
 )
 from heatcheck.stats.cube import mean_over, means_of
-from heatcheck.stats.estimates import Estimate
-from heatcheck.stats.evidence import Evidence, NotTestable, claim, leads
+from heatcheck.stats.evidence import Evidence, NotTestable, all_above, claim, leads
+from heatcheck.stats.table import Array
 
 PAPER = "hesse2024"
 INTRINSIC = ("intrinsic",)
@@ -85,7 +85,7 @@ def intrinsic_lead(evidence: Evidence) -> Verdict:
     without = [m for m in models if not own[m]]
     if not any(own.values()) or not without:
         raise NotTestable("it needs a B-cos network or a BagNet, and a network that is neither")
-    parts: list[Row] = []
+    gaps: dict[tuple[str, str], Array] = {}
     for model, methods in own.items():
         for method in methods:
             inner = evidence.cube(metric, [model], [method])
@@ -95,11 +95,11 @@ def intrinsic_lead(evidence: Evidence) -> Verdict:
                 common = sorted(set(inner.samples) & set(rival.samples))
                 best = names[int(np.nanargmax(means_of(rival.values[0])))]
                 gap = inner.at(common).of_method(method)[0] - rival.at(common).of_method(best)[0]
-                parts.append({"method": method, "other": f"{best} on {plain}", **evidence.estimate(gap).record()})
-    least = min(parts, key=lambda part: part["value"])
-    effect = Estimate(**{k: least[k] for k in ("value", "low", "high", "n")})
-    verdict = HELD if all(part["low"] > 0 for part in parts) else judge(effect)
-    return Verdict("smallest lead of an intrinsic map", effect, verdict, tuple(parts), told)
+                gaps[f"{method} on {model}", f"{best} on {plain}"] = gap
+    each, verdict = all_above(evidence, gaps)
+    parts: tuple[Row, ...] = tuple({"method": a, "other": b, **e.record()} for (a, b), e in each.items())
+    least = min(each.values(), key=lambda e: e.value)
+    return Verdict("smallest lead of an intrinsic map", least, verdict, parts, told)
 
 
 @claim(PAPER, "Table 4", "Grad-CAM and XGrad-CAM are the same on a network that ends in global average pooling.")

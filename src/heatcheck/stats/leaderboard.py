@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import heavy_tailed, mean_intervals
 from heatcheck.stats.onesided import above_zero
-from heatcheck.stats.paired import flips_for, holm, too_few
+from heatcheck.stats.paired import flips_for, holm, standardised_difference, too_few, wins_share
 from heatcheck.stats.power import told_apart
 from heatcheck.stats.ranks import ends_of_rank_sets, rounded, significantly_better, strict_rank
 from heatcheck.stats.table import COSTS, KEYS, Array, MetricGroup, Row, groups, nan_to_null
@@ -33,9 +33,14 @@ LEADERBOARD: dict[str, pl.DataType | type[pl.DataType]] = {
     "beaten_by": pl.List(pl.String),
     "group": pl.String,
     "detectable": pl.Float64,
+    "spread": pl.Float64,
+    "best_effect": pl.Float64,
+    "best_share": pl.Float64,
     "control": pl.Boolean,
     "circular": pl.Boolean,
     "random_p": pl.Float64,
+    "random_effect": pl.Float64,
+    "random_share": pl.Float64,
     "beats_random": pl.Boolean,
     "loses_to_random": pl.Boolean,
     "ranked": pl.Boolean,
@@ -92,7 +97,11 @@ def leaderboard(
         methods (`rank_sets`); all ranks where samples are too few. `beaten_by`: the ranked methods that are significantly better,
         by name; null for a method that is not ranked. `group`: letters, of which two methods share one unless they are
         told apart by the same tests (`compact_letters`); `detectable`: the difference of two means that so many samples
-        find in four runs of five, the same for all ranked methods of a metric (`told_apart`). `random_p`: p-value of the one-sided paired test against random on common ok samples
+        find in four runs of five, the same for all ranked methods of a metric (`told_apart`), and `spread`, the median standard
+        deviation of the differences of two methods, from which it follows. `best_effect`: the method's paired difference to the
+        ranked method with the best mean, in standard deviations (`standardised_difference`), positive where it is better;
+        `best_share`: the share of samples on which it is better, ties half. `random_effect`, `random_share`: the same against random.
+        `random_p`: p-value of the one-sided paired test against random on common ok samples
         (`above_zero`), Holm-corrected over the metric's methods (controls separately). `beats_random`, `loses_to_random`: whether that test, or the same test in the other
         direction, is significant; null where nothing was tested. `reason`: why a method is not ranked. `seconds`,
         `forwards`, `backwards`: means per ok sample. Methods without a score come last.
@@ -101,11 +110,16 @@ def leaderboard(
     for group in groups(scores, facts):
         reasons = group.reasons(facts, coverage_floor)
         ends = mean_intervals(group.scores, seed=seed, resamples=resamples, level=level).tolist()
-        random_p, worse_p = _against_random(group, facts, seed, level)
+        random_p, worse_p = against_random(group, facts, seed, level)
         tests = sum(not (np.isnan(p) or facts.is_control(m)) for m, p in zip(group.methods, random_p, strict=True))
         rank, rank_low, rank_high, better, letters = _ranks(group, reasons, seed, resamples, level, tests)
         some = group.scores[[i for i, reason in enumerate(reasons) if reason is None]]
-        least = told_apart(some, level=level)[-1] if len(some) > 1 else None
+        several = len(some) > 1
+        spread, least = (
+            told_apart(some, level=level, within=facts.bounds(group.metric))[-2:] if several else (None, None)
+        )
+        best_effect, best_share = _effects(group, _best(group, reasons))
+        random_effect, random_share = _effects(group, _random(group, facts))
         board: list[Row] = []
         for i, method in enumerate(group.methods):
             low, high = facts.clipped(group.metric, ends[i][0], group.means[i], ends[i][1])
@@ -128,9 +142,14 @@ def leaderboard(
                     else [m for m, up in zip(group.methods, better[:, i], strict=True) if up],
                     "group": letters[i],
                     "detectable": least if letters[i] else None,
+                    "spread": spread if letters[i] else None,
+                    "best_effect": None if reasons[i] else nan_to_null(best_effect[i]),
+                    "best_share": None if reasons[i] else nan_to_null(best_share[i]),
                     "control": facts.is_control(method),
                     "circular": (method, group.metric) in facts.circular,
                     "random_p": nan_to_null(random_p[i]),
+                    "random_effect": nan_to_null(random_effect[i]),
+                    "random_share": nan_to_null(random_share[i]),
                     "beats_random": None if np.isnan(random_p[i]) else bool(random_p[i] <= 1 - level),
                     "loses_to_random": None if np.isnan(worse_p[i]) else bool(worse_p[i] <= 1 - level),
                     "ranked": reasons[i] is None,
@@ -172,12 +191,12 @@ def _ranks(
     return out[0], out[1], out[2], found, letters
 
 
-def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
+def against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -> tuple[Array, Array]:
     """Holm-corrected one-sided p-values: of being better than random, and of being worse."""
     better, worse = np.full((2, len(group.methods)), np.nan)
-    if facts.random not in group.methods or group.metric in facts.of_model:
+    random = _random(group, facts)
+    if random is None:
         return better, worse
-    random = group.methods.index(facts.random)
     differences = group.oriented - group.oriented[random]
     flips = flips_for(len(group.methods), level)
     p_better = above_zero(differences, resamples=flips, seed=seed)
@@ -190,6 +209,29 @@ def _against_random(group: MetricGroup, facts: Facts, seed: int, level: float) -
     for family in (control, ~control):
         better[family], worse[family] = holm(p_better[family]), holm(p_worse[family])
     return better, worse
+
+
+def _random(group: MetricGroup, facts: Facts) -> int | None:
+    """The row of random, where maps are compared with it."""
+    if facts.random not in group.methods or group.metric in facts.of_model:
+        return None
+    return group.methods.index(facts.random)
+
+
+def _best(group: MetricGroup, reasons: list[str | None]) -> int | None:
+    """The row of the ranked method with the best mean, the first by name of several."""
+    ranked = [i for i, reason in enumerate(reasons) if reason is None]
+    return max(ranked, key=lambda i: group.sign * group.means[i], default=None)
+
+
+def _effects(group: MetricGroup, other: int | None) -> tuple[Array, Array]:
+    """Every method's difference to another one in standard deviations, and the share of samples on which it is better."""
+    if other is None:
+        missing = np.full((2, len(group.methods)), np.nan)
+        return missing[0], missing[1]
+    differences = group.oriented - group.oriented[other]
+    differences[other] = np.nan
+    return standardised_difference(differences), wins_share(differences)
 
 
 def left_out(board: pl.DataFrame, facts: Facts, *, level: float = 0.95) -> pl.DataFrame:

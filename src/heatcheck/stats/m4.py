@@ -8,7 +8,6 @@ Paper: li2023.
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -232,37 +231,43 @@ def sensitivity(cells: pl.DataFrame, signs: Mapping[str, float]) -> pl.DataFrame
 
 
 def wide(cells: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """Table 1's form: a row per model and method, a column per metric.
+    """Table 1's form: a row per model and method, a column per metric; a column of data sets where there are several.
 
     Args:
         cells: as for `metric_correlation`.
         metrics: the columns, in order.
     """
     known = cells.filter(pl.col("metric").is_in(list(metrics)))
-    means = {(r["model"], r["method"], r["metric"]): r["mean"] for r in known.iter_rows(named=True)}
-    rows: list[dict[str, Any]] = [
-        {"model": model, "method": method, **{m: means.get((model, method, m)) for m in metrics}}
-        for model, method in dict.fromkeys(known.select("model", "method").iter_rows())
-    ]
-    schema = {"model": pl.String, "method": pl.String} | dict.fromkeys(metrics, pl.Float64)
+    several = "data" in known.columns and known["data"].n_unique() > 1
+    keys = ("model", *(["data"] if several else []), "method")
+    means = {row[:-1]: row[-1] for row in known.select(*keys, "metric", "mean").iter_rows()}
+    rows = [(*key, *(means.get((*key, m)) for m in metrics)) for key in dict.fromkeys(known.select(keys).iter_rows())]
+    schema = dict.fromkeys(keys, pl.String) | dict.fromkeys(metrics, pl.Float64)
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def costs(board: pl.DataFrame, memory: int | None = None, device: str = "") -> pl.DataFrame:
+def costs(
+    board: pl.DataFrame, memory: Mapping[str, int] | None = None, devices: Mapping[str, str] | None = None
+) -> pl.DataFrame:
     """Table 2's form: what the maps of 100 samples cost, a row per model and method.
 
     Args:
         board: what `leaderboard` returned; costs are those of maps, the same under every metric.
-        memory: the run's peak in bytes, if it is known.
-        device: what the passes ran on.
+        memory: the peak in bytes of each model's run; 0 where it is not known.
+        devices: what the passes of each model ran on.
 
     Returns:
-        `seconds`, `forwards` and `backwards` for 100 samples, and the run's `peak_bytes` and `device`.
+        `seconds`, `forwards` and `backwards` for 100 samples, and `peak_bytes` and `device` of the model's run.
     """
     shown = board.filter(~pl.col("control") & pl.col("mean").is_not_null())
+    peaks = {model: peak or None for model, peak in (memory or {}).items()}
+    model = pl.col("model")
     return (
         shown.group_by("model", "data", "method", maintain_order=True)
         .agg(*((100 * pl.col(c).mean()).alias(c) for c in ("seconds", "forwards", "backwards")))
-        .with_columns(peak_bytes=pl.lit(memory, dtype=pl.Int64), device=pl.lit(device))
+        .with_columns(
+            peak_bytes=model.replace_strict(peaks, default=None, return_dtype=pl.Int64),
+            device=model.replace_strict(devices or {}, default="", return_dtype=pl.String),
+        )
         .sort("model", "data", "seconds", nulls_last=True)
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from heatcheck.stats.facts import Facts
 from heatcheck.stats.intervals import resampled_means
 from heatcheck.stats.ranks import rank_of, rounded
+from heatcheck.stats.student import stretch
 from heatcheck.stats.table import Array, MetricGroup, groups
 
 MOST_FIRST, LEAST_FIRST = "morf", "lerf"
@@ -26,6 +27,7 @@ class CaseProtocol:
         order: `morf` or `lerf` where the most or the least relevant units are removed first; else empty.
         settings: the same for two protocols that differ in their order alone.
         unit: of its scores; `%` for areas under curves of accuracy.
+        accuracy: whether its curves are of accuracy by share removed.
     """
 
     name: str
@@ -33,6 +35,7 @@ class CaseProtocol:
     order: str = ""
     settings: str = ""
     unit: str = ""
+    accuracy: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class MetaCase:
         protocol: how it is measured.
         n: samples.
         training: the training whose checkpoint the model is; empty for others.
+        source: the data set with which this one shares samples; empty for others.
     """
 
     model: str
@@ -52,6 +56,7 @@ class MetaCase:
     protocol: CaseProtocol
     n: int
     training: str = ""
+    source: str = ""
 
     @property
     def name(self) -> str:
@@ -65,8 +70,8 @@ class MetaCase:
 
     @property
     def drawn_with(self) -> tuple[str, str]:
-        """What is resampled as one: the model, or the training that it is a checkpoint of, and the data set."""
-        return self.training or self.model, self.data
+        """What is resampled as one: the model, or the training that it is a checkpoint of, and the data set, or its source."""
+        return self.training or self.model, self.source or self.data
 
     def record(self) -> dict[str, object]:
         """As columns."""
@@ -107,7 +112,7 @@ class CaseTable:
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The models and data sets, each once; checkpoints of one training are one model."""
+        """The models and data sets, each once; checkpoints of one training are one model, overlapping samples one data set."""
         return tuple(dict.fromkeys(case.drawn_with for case in self.cases))
 
     @cached_property
@@ -130,19 +135,58 @@ class CaseTable:
             tuple(row for row in self.missing if row[0] in cases and row[1] in names),
         )
 
-    def resampled_ranks(self, resamples: int, seed: int) -> Array:
+    @property
+    def samples(self) -> int:
+        """How many different samples there are, over all data sets."""
+        most: dict[str, int] = {}
+        for case in self.cases:
+            data = case.source or case.data
+            most[data] = max(most.get(data, 0), case.n)
+        return sum(most.values())
+
+    def resampled_ranks(self, resamples: int, seed: int, level: float = 0.95, *, alike: bool = False) -> Array:
         """Ranks in bootstrap resamples of each case's samples, [cases, methods, resamples].
 
-        Cases on the same data set share their resamples.
+        Cases on the same data set share their resamples. Means of few samples vary too little in resamples; they are
+        stretched as Student's interval of that level is.
+
+        Args:
+            resamples: how many.
+            seed: of the resamples.
+            level: at which intervals are read.
+            alike: as if all cases ranked methods in the order of their mean ranks: every case has its own means in that
+                order, less the part of their spread that is the samples' noise.
         """
+        common = np.nanmean(self.ranks, axis=0)
         data = list(dict.fromkeys(case.data for case in self.cases))
         found = []
         for case, scores, ranks in zip(self.cases, self.scores, self.ranks, strict=True):
-            means = resampled_means(scores, resamples, seed + 7919 * data.index(case.data))
-            drawn = _ranked(means, scores)
-            drawn[np.isnan(ranks)] = np.nan
+            drawn = np.full((len(ranks), resamples), np.nan)
+            own = ~np.isnan(ranks)
+            known = scores[own]
+            means = resampled_means(known, resamples, seed + 7919 * data.index(case.data))
+            centre = np.nanmean(known, axis=1, keepdims=True)
+            around = centre
+            if alike:
+                place = np.argsort(np.argsort(common[own], kind="stable"))
+                around = -np.sort(-_shrunk(centre, known), axis=0)[place]
+            drawn[own] = _ranked(around + stretch(case.n, level) * (means - centre), known)
             found.append(drawn)
         return np.array(found)
+
+
+def _shrunk(means: Array, scores: Array) -> Array:
+    """Means, [methods, 1], drawn towards each other so that they vary as they would without the samples' noise.
+
+    What a sample does to all methods alike is no noise of their differences.
+    """
+    scores = scores[:, ~np.isnan(scores).all(axis=0)]
+    middle = means.mean()
+    rest = scores - means - np.nanmean(scores, axis=0) + middle
+    freedom = max((len(scores) - 1) * (scores.shape[1] - 1), 1)
+    noise = np.nansum(rest**2) / freedom / scores.shape[1]
+    spread = float(means.var(ddof=1))
+    return np.asarray(middle + np.sqrt(max(0.0, 1 - noise / spread) if spread else 0.0) * (means - middle))
 
 
 def _ranked(means: Array, scores: Array) -> Array:
@@ -156,6 +200,7 @@ def case_table(
     protocols: Mapping[str, CaseProtocol],
     *,
     trainings: Mapping[str, str] | None = None,
+    sources: Mapping[str, str] | None = None,
     coverage_floor: float = 0.5,
 ) -> CaseTable:
     """The cases of a table of scores. Controls are not ranked.
@@ -165,6 +210,7 @@ def case_table(
         facts: directions, controls, circular pairs.
         protocols: by the metric's name in the table.
         trainings: the training of each model that is a checkpoint of one.
+        sources: the first of several data sets that share samples, for each of the others.
         coverage_floor: a method scored on a smaller share of the samples is not ranked.
 
     Raises:
@@ -173,9 +219,8 @@ def case_table(
     found: list[tuple[MetaCase, MetricGroup, dict[str, str | None]]] = []
     left_out: list[tuple[MetaCase, str]] = []
     for group in groups(scores.filter(pl.col("metric").cast(pl.String).is_in(list(protocols))), facts):
-        case = MetaCase(
-            group.model, group.data, protocols[group.metric], group.n, (trainings or {}).get(group.model, "")
-        )
+        training, source = (trainings or {}).get(group.model, ""), (sources or {}).get(group.data, "")
+        case = MetaCase(group.model, group.data, protocols[group.metric], group.n, training, source)
         reasons = dict(zip(group.methods, group.reasons(facts, coverage_floor), strict=True))
         ranked = [m for m, reason in reasons.items() if reason is None]
         if len(ranked) < 2:

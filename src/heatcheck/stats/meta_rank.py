@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -11,12 +10,16 @@ from heatcheck.stats.bradley_terry import bradley_terry
 from heatcheck.stats.checkpoints import Coefficient
 from heatcheck.stats.kemeny import KemenyRanking, kemeny
 from heatcheck.stats.meta_cases import CaseTable
-from heatcheck.stats.student import t_quantile
+from heatcheck.stats.paired import holm, too_few
+from heatcheck.stats.student import stretch
 from heatcheck.stats.table import Array, nan_to_null
 from heatcheck.stats.win_matrix import apart, borda, kappa, outcomes, smoothed_share, win_matrix
 
+_EQUAL = 1e-9  # differences of κ that are rounding errors
 FEWEST_PAIRS = 3
 """Pairs of model and data set from which on intervals over them are given."""
+OVER_PAIRS, OVER_SAMPLES = "models and data", "samples"
+_BLOCK = 1 << 22  # wins of resamples that are held at once
 META_BOARD = {
     "method": pl.String,
     "kappa": pl.Float64,
@@ -36,6 +39,7 @@ META_BOARD = {
     "cases": pl.Int64,
     "of": pl.Int64,
     "tied": pl.Boolean,
+    "tied_over": pl.String,
 }
 
 
@@ -58,7 +62,10 @@ class MetaBoard:
         last: likewise worse.
         ranked: cases that rank the method.
         of: all cases.
-        tied: whether the interval of κ's difference from the best method's holds 0; False for all where there are no intervals.
+        tied: whether a method may be as good as the best: over other models and data, where the interval of κ's difference
+            holds 0; with too few of them over other samples, where resamples do not tell the two apart. False for the best
+            itself, None for all where neither is known.
+        tied_over: `models and data` or `samples`; empty where neither is known.
         pairs: of model and data set.
     """
 
@@ -76,8 +83,20 @@ class MetaBoard:
     last: Array
     ranked: Array
     of: int
-    tied: tuple[bool, ...]
+    tied: tuple[bool | None, ...]
+    tied_over: str
     pairs: int
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """By κ, 1 is best; methods with the same κ share a place."""
+        values = np.array([c.value for c in self.kappa])
+        return tuple(int(1 + (values > v + _EQUAL).sum()) for v in values)
+
+    @property
+    def leaders(self) -> tuple[str, ...]:
+        """Those with the highest κ."""
+        return tuple(m for m, place in zip(self.methods, self.places, strict=True) if place == 1)
 
     def table(self) -> pl.DataFrame:
         """One row per method, best κ first."""
@@ -98,6 +117,7 @@ class MetaBoard:
                 "cases": int(self.ranked[i]),
                 "of": self.of,
                 "tied": self.tied[i],
+                "tied_over": self.tied_over or None,
             }
             for i, method in enumerate(self.methods)
         ]
@@ -120,9 +140,11 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
     """Rank methods over cases.
 
     Intervals over models and data sets resample pairs of the two, each with all its protocols, as the protocols of
-    one pair are not independent; nor are the checkpoints of one training, which count as one model. Percentiles of few pairs are too narrow; they are stretched as Student's t is, and hold
-    what one more pair would make of κ in which the method beats all others, or loses to all. Intervals over samples
-    keep the cases and resample each one's samples. Coverage in simulations: design/ranking.md.
+    one pair are not independent; nor are the checkpoints of one training, which count as one model. Percentiles of few
+    pairs are too narrow; they are stretched as Student's t is, and hold what one more pair would make of κ in which the
+    method beats all others, or loses to all. Intervals over samples keep the cases and resample each one's samples. With
+    fewer than three pairs, ties are over samples too: two methods are told apart where hardly any resample turns the
+    difference of their κ round, Holm-corrected over all pairs of methods. Coverage in simulations: design/ranking.md.
 
     Args:
         table: what `case_table` gave.
@@ -149,18 +171,22 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
     strength = bradley_terry(wins, cases)
     over_pairs = _over_pairs(table, ranks, seed, resamples)
     drawn, drawn_strength = (None, None) if over_pairs is None else over_pairs
-    stretch = _stretch(len(table.pairs), level)
+    longer = stretch(len(table.pairs), level)
     one_more = _one_more_pair(wins, cases, len(table.cases) / len(table.pairs))
     more = kappa(*one_more, cases)
-    samples = _over_samples(table, order.tolist(), cases, seed, resamples)
+    several = min(case.n for case in table.cases) > 1
+    samples = _over_samples(table, order.tolist(), cases, seed, resamples, level) if several else None
+    tied, over = _tied(value, drawn, level, longer, more), OVER_PAIRS
+    if drawn is None and several:
+        tied, over = _tied_over_samples(table, order.tolist(), cases, seed, resamples, level), OVER_SAMPLES
     points, share = borda(wins, cases)
     return MetaBoard(
         methods=tuple(table.methods[i] for i in order),
         wins=wins,
         cases=cases,
-        kappa=_intervals(value, drawn, level, stretch, _own(more)),
+        kappa=_intervals(value, drawn, level, longer, _own(more)),
         kappa_samples=_intervals(value, samples, level),
-        strength=_intervals(strength, drawn_strength, level, stretch, _own(bradley_terry(*one_more, cases))),
+        strength=_intervals(strength, drawn_strength, level, longer, _own(bradley_terry(*one_more, cases))),
         mean_rank=np.nanmean(ranks, axis=0),
         borda=points,
         borda_share=share,
@@ -169,7 +195,8 @@ def meta_rank(table: CaseTable, *, seed: int = 0, resamples: int = 1000, level: 
         last=_places(ranks, np.nanmax(ranks, axis=1)),
         ranked=(~np.isnan(ranks)).sum(axis=0),
         of=len(ranks),
-        tied=_tied(value, drawn, level, stretch, more),
+        tied=tied,
+        tied_over="" if tied[0] is None else over,
         pairs=len(table.pairs),
     )
 
@@ -186,7 +213,7 @@ def kappa_difference(
 
     drawn = _over_pairs(table, table.ranks, seed, resamples)
     value = gap(kappa(*win_matrix(table.ranks)))
-    return _intervals(value, None if drawn is None else gap(drawn[0]), level, _stretch(len(table.pairs), level))[0]
+    return _intervals(value, None if drawn is None else gap(drawn[0]), level, stretch(len(table.pairs), level))[0]
 
 
 def _places(ranks: Array, place: Array) -> Array:
@@ -211,13 +238,36 @@ def _over_pairs(table: CaseTable, ranks: Array, seed: int, resamples: int) -> tu
     return kappa(points, both, compared), bradley_terry(points, both, compared)
 
 
-def _over_samples(table: CaseTable, order: list[int], cases: Array, seed: int, resamples: int) -> Array | None:
-    """κ in resamples of each case's samples, [resamples, methods]; None where some case has a single sample."""
-    if min(case.n for case in table.cases) < 2:
-        return None
-    drawn = table.resampled_ranks(resamples, seed)[:, order]
-    points = sum(outcomes(case.T)[0] for case in drawn)
-    return kappa(np.asarray(points), np.broadcast_to(cases, (resamples, *cases.shape)), cases)
+def _over_samples(table: CaseTable, order: list[int], cases: Array, seed: int, resamples: int, level: float) -> Array:
+    """κ in resamples of each case's samples, [resamples, methods]."""
+    drawn = table.resampled_ranks(resamples, seed, level)[:, order]
+    found, step = [], max(1, _BLOCK // cases.size)
+    for start in range(0, resamples, step):
+        points = np.asarray(sum(outcomes(case[:, start : start + step].T)[0] for case in drawn))
+        found.append(kappa(points, np.broadcast_to(cases, points.shape), cases))
+    return np.concatenate(found)
+
+
+def _tied_over_samples(
+    table: CaseTable, order: list[int], cases: Array, seed: int, resamples: int, level: float
+) -> tuple[bool | None, ...]:
+    """Whether resamples of samples do not tell a method from the first.
+
+    Of every two methods, the smaller share of resamples in which the one's κ is not above the other's is half a p-value,
+    Holm-corrected over all pairs of methods, as the first was chosen for its κ. Resamples are stretched at the level of the
+    corrected tests; where no test on so many samples could be significant, nothing is told apart.
+    """
+    count = len(order)
+    if too_few(table.samples, count, level):
+        return (False, *(True,) * (count - 1))
+    tests = count * (count - 1) // 2
+    many = max(resamples, int(np.ceil(2.5 * tests / (1 - level))))
+    drawn = _over_samples(table, order, cases, seed, many, 1 - (1 - level) / tests)
+    first, second = np.triu_indices(count, k=1)
+    ahead = drawn[:, first] - drawn[:, second]
+    against = np.minimum((ahead <= _EQUAL).sum(axis=0), (ahead >= -_EQUAL).sum(axis=0))
+    p = holm(np.minimum(1.0, 2 * (against + 1) / (many + 1)))
+    return (False, *(bool(x > 1 - level) for x in p[: count - 1]))
 
 
 def _one_more_pair(wins: Array, cases: Array, protocols: float) -> tuple[Array, Array]:
@@ -236,34 +286,26 @@ def _own(more: Array) -> list[Array]:
     return [np.diagonal(part) for part in more]
 
 
-def _stretch(pairs: int, level: float) -> float:
-    """How much longer Student's interval of so few numbers is than the bootstrap's."""
-    if pairs < 2:
-        return 1.0
-    normal = NormalDist().inv_cdf((1 + level) / 2)
-    return float(t_quantile(level, pairs - 1) / normal * np.sqrt(pairs / (pairs - 1)))
-
-
 def _intervals(
-    values: Array, drawn: Array | None, level: float, stretch: float = 1.0, others: list[Array] | None = None
+    values: Array, drawn: Array | None, level: float, longer: float = 1.0, others: list[Array] | None = None
 ) -> tuple[Coefficient, ...]:
     """Percentile intervals, stretched from the value, that hold it and some other values."""
     if drawn is None:
         return tuple(Coefficient(float(v)) for v in values)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    low, high = values + stretch * np.minimum(low - values, 0), values + stretch * np.maximum(high - values, 0)
+    low, high = values + longer * np.minimum(low - values, 0), values + longer * np.maximum(high - values, 0)
     for other in others or []:
         low, high = np.minimum(low, other), np.maximum(high, other)
     return tuple(Coefficient(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True))
 
 
-def _tied(values: Array, drawn: Array | None, level: float, stretch: float, more: Array) -> tuple[bool, ...]:
-    """Whether the interval of the difference from the first method holds 0.
+def _tied(values: Array, drawn: Array | None, level: float, longer: float, more: Array) -> tuple[bool | None, ...]:
+    """Whether the interval of the difference from the first method, over models and data, holds 0.
 
     It also holds what one more pair would make of the difference in which the first loses to all, or the other beats all.
     """
     if drawn is None:
-        return (False,) * len(values)
+        return (None,) * len(values)
     others = [more[1, 0, 0] - more[1, 0], more[0, :, 0] - np.diagonal(more[0])]
-    differences = _intervals(values[0] - values, drawn[:, :1] - drawn, level, stretch, others)
+    differences = _intervals(values[0] - values, drawn[:, :1] - drawn, level, longer, others)
     return (False, *(d.low is not None and d.low <= 0 for d in differences[1:]))

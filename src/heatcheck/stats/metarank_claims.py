@@ -1,7 +1,8 @@
 """What Meta-Rank's paper and supplement claim about rankings over cases, a case being a model, data and a protocol.
 
 Every claim is a number that should be above zero. Its interval is over models and data sets where there are at least three
-of them, and over samples where there are fewer; the note says which.
+of them, and over samples where there are fewer; the note says which. Rankings disagree by noise alone: what is said of
+their agreement counts pairs of methods only where they are significantly apart (`certain_agreement`).
 
 Paper: duan2024.
 """
@@ -13,15 +14,33 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from heatcheck.stats.agreement import kendall_tau, spearman
+from heatcheck.stats.certain_agreement import (
+    Better,
+    bound_matrices,
+    bounds_between,
+    certain_orders,
+    rho_bounds,
+    tau_bounds,
+)
 from heatcheck.stats.checkpoints import Coefficient
-from heatcheck.stats.claims import HELD, NOT_HELD, Row, Verdict, judge
-from heatcheck.stats.consistency import MetaAgreement, between_cases, meta_agreement, ordered_pairs
+from heatcheck.stats.claims import HELD, NOT_HELD, UNDECIDED, Row, Verdict, judge
+from heatcheck.stats.consistency import (
+    MetaAgreement,
+    between_cases,
+    case_weights,
+    mean_of_pairs,
+    mean_over_pairs,
+    meta_agreement,
+    one_more_pair,
+    ordered_pairs,
+)
 from heatcheck.stats.estimates import LEVEL, Estimate, mean_estimate
 from heatcheck.stats.evidence import Evidence, NotTestable, claim
 from heatcheck.stats.meta_cases import CaseTable
-from heatcheck.stats.meta_rank import kappa_difference
+from heatcheck.stats.meta_rank import FEWEST_PAIRS, kappa_difference
 from heatcheck.stats.removal_orders import falls_faster_under_lerf as orders_of_removal
-from heatcheck.stats.table import Array
+from heatcheck.stats.student import stretch
+from heatcheck.stats.table import Array, nan_to_null
 from heatcheck.stats.win_matrix import kappa, win_matrix
 
 PAPER = "duan2024"
@@ -31,7 +50,7 @@ FALLING = ("IG", "Input⊙Gradient", "DeepLift")
 STEEPLY = 2.0
 """How many times longer a steep rise takes at least."""
 PAIRS = "models and data sets"
-_SMALL = 0.05  # of 1 − τ, which is above zero by chance alone
+_SMALL = 0.05  # of 1 − τ: what no one would call a difference
 _RESAMPLES = 400
 
 
@@ -41,8 +60,17 @@ def cases_disagree(evidence: Evidence) -> Verdict:
     table = _table(evidence)
     if len(table.pairs) < 2 or len(table.methods) < 3:
         raise NotTestable("it needs at least three methods under MoRF or LeRF on two models or data sets")
-    effect, over = _below(LOW, table, _agreement(evidence, table).rho, _mean_rho, evidence)
-    note = f"mean correlation {LOW - effect.value:.2f} over {len(table.cases)} cases; interval over {over}"
+    measured = between_cases(table.ranks, spearman)
+    resamples, many = min(evidence.resamples, _RESAMPLES), len(table.pairs)
+    least, most = bound_matrices(table, _certain(evidence, table, many), rho_bounds)
+    weights = case_weights(table, resamples, evidence.seed)
+
+    def mean(matrix: Array) -> Coefficient:
+        others = [] if weights is None else one_more_pair(table.ranks, matrix, spearman, len(table.cases) / many)
+        return mean_of_pairs(matrix, weights, LEVEL, stretch(many, LEVEL), others).within(-1.0, 1.0)
+
+    effect, over = _below(LOW, float(np.nanmean(measured)), mean(least), mean(most), table, many)
+    note = f"mean correlation {LOW - effect.value:.2f} as measured over {len(table.cases)} cases; interval over {over}"
     says = f"how far the mean correlation is below {LOW:g}"
     return Verdict(says, effect, judge(effect, 0.0), (), note, _counted(over))
 
@@ -73,9 +101,17 @@ def steadier_along_training(evidence: Evidence) -> Verdict:
 def protocols_disagree(evidence: Evidence) -> Verdict:
     """One minus Kendall's τ of both rankings, averaged over models and data sets."""
     table = _with_both_orders(evidence)
-    effect, over = _below(1.0, table, _agreement(evidence, table).order_tau, _mean_order_tau, evidence)
+    both = ordered_pairs(table.cases)
+    orders = _certain(evidence, table, len(both))
+    bounds = [bounds_between(table, orders, i, k, tau_bounds) for i, k in both]
+    least, most = (
+        mean_over_pairs([nan_to_null(end) for end in ends], LEVEL, evidence.seed, min(evidence.resamples, _RESAMPLES))
+        for ends in zip(*bounds, strict=True)
+    )
+    measured = float(np.nanmean([between_cases(table.ranks[[i, k]], kendall_tau)[0, 1] for i, k in both]))
+    effect, over = _below(1.0, measured, least, most, table, len(both))
     small = Estimate(effect.value - _SMALL, effect.low - _SMALL, effect.high - _SMALL, effect.n)
-    note = f"1 − τ is {effect.value:.2f} ({effect.low:.2f} to {effect.high:.2f} over {over})"
+    note = f"1 − τ is {effect.value:.2f} as measured, {effect.low:.2f} to {effect.high:.2f} over {over}"
     return Verdict(f"1 − τ, above {_SMALL:g}", small, judge(small, 0.0), (), note, _counted(over))
 
 
@@ -84,20 +120,30 @@ def lrp_first_and_last(evidence: Evidence) -> Verdict:
     """Whether there is a model and data set where LRP leads under MoRF and comes last under LeRF."""
     table = _with_both_orders(evidence)
     (at,) = _places(evidence, table, ("LRP",))
+    orders = _certain(evidence, table, 1)
     parts: list[Row] = []
     for i, k in ordered_pairs(table.cases):
         most, least = table.ranks[i], table.ranks[k]
         if np.isnan(most[at] + least[at]):
             continue
-        both = bool(most[at] == np.nanmin(most) and least[at] == np.nanmax(least))
+        ahead, behind = ~np.isnan(most), ~np.isnan(least)
+        ahead[at] = behind[at] = False
+        if orders[i][at, ahead].all() and orders[k][behind, at].all():
+            verdict = HELD
+        else:
+            contrary = orders[i][:, at].any() or orders[k][at].any()
+            verdict = NOT_HELD if contrary else UNDECIDED
         model, data = table.cases[i].pair
-        parts.append({"model": model, "data": data, "morf": most[at], "lerf": least[at], "so": both})
+        by_means = bool(most[at] == np.nanmin(most) and least[at] == np.nanmax(least))
+        ranks: Row = {"model": model, "data": data, "morf": most[at], "lerf": least[at]}
+        parts.append({**ranks, "so": by_means, "verdict": verdict})
     if not parts:
         raise NotTestable("it needs LRP under MoRF and LeRF on one model")
-    so = [part["so"] for part in parts]
+    so, verdicts = [part["so"] for part in parts], [part["verdict"] for part in parts]
+    verdict = HELD if HELD in verdicts else NOT_HELD if set(verdicts) == {NOT_HELD} else UNDECIDED
     effect = Estimate(float(np.mean(so)), np.nan, np.nan, len(so))
-    note = f"in {sum(so)} of {len(so)} models and data sets, by mean scores; no test of the ranks"
-    return Verdict("share where it is so", effect, HELD if any(so) else NOT_HELD, tuple(parts), note, PAIRS)
+    note = f"in {sum(so)} of {len(so)} models and data sets by mean scores, in {verdicts.count(HELD)} for certain"
+    return Verdict("share where it is so", effect, verdict, tuple(parts), note, PAIRS)
 
 
 @claim(PAPER, "Figure S7", "IG, I⊙G and DeepLift fall faster under LeRF than under MoRF.")
@@ -210,18 +256,6 @@ def _lowest_w(evidence: Evidence) -> tuple[Coefficient, list[Row]]:
 # -- numbers with intervals ------------------------------------------------------------------------------------------
 
 
-def _mean_rho(table: CaseTable, ranks: Array) -> float:
-    return float(np.nanmean(between_cases(ranks, spearman)))
-
-
-def _mean_order_tau(table: CaseTable, ranks: Array) -> float:
-    found = []
-    for i, k in ordered_pairs(table.cases):
-        both = ~np.isnan(ranks[i] + ranks[k])
-        found.append(kendall_tau(ranks[i, both], ranks[k, both]))
-    return float(np.nanmean(found))
-
-
 def _leads(evidence: Evidence, table: CaseTable, ahead: Sequence[int], says: str) -> Verdict:
     names = [table.methods[k] for k in ahead]
     rest = [k for k in range(len(table.methods)) if k not in ahead]
@@ -240,16 +274,20 @@ def _counted(over: str) -> str:
     return PAIRS if over == PAIRS else "samples"
 
 
+def _certain(evidence: Evidence, table: CaseTable, averaged: int) -> tuple[Better, ...]:
+    """Who is better than whom for certain: in two cases at once where many are averaged, else in all of them."""
+    errors = 2 if averaged >= FEWEST_PAIRS else len(table.cases)
+    return certain_orders(table, level=1 - (1 - LEVEL) / errors, seed=evidence.seed, resamples=evidence.resamples)
+
+
 def _below(
-    limit: float,
-    table: CaseTable,
-    between: Coefficient,
-    statistic: Callable[[CaseTable, Array], float],
-    evidence: Evidence,
+    limit: float, measured: float, least: Coefficient, most: Coefficient, table: CaseTable, averaged: int
 ) -> tuple[Estimate, str]:
-    """How far a coefficient is below a limit."""
-    found, over = _estimated(table, between, statistic, evidence)
-    return Estimate(limit - found.value, limit - found.high, limit - found.low, found.n), over
+    """How far a mean correlation is below a limit, from its least to its greatest possible value; and over what."""
+    low, high = (end if end is not None else _end(c.value) for c, end in ((least, least.low), (most, most.high)))
+    over = "samples" if least.low is None else PAIRS
+    n = min(case.n for case in table.cases) if least.low is None else averaged
+    return Estimate(limit - measured, limit - max(high, measured), limit - min(low, measured), n), over
 
 
 def _estimated(

@@ -195,6 +195,59 @@ def standardised_difference(differences: Array) -> Array:
     return found
 
 
+AGAINST = {
+    "model": pl.String,
+    "data": pl.String,
+    "metric": pl.String,
+    "method": pl.String,
+    "n": pl.Int64,
+    "difference": pl.Float64,
+    "effect": pl.Float64,
+    "share": pl.Float64,
+}
+
+
+def against_others(scores: pl.DataFrame, facts: Facts, method: str, *, coverage_floor: float = 0.5) -> pl.DataFrame:
+    """How far a method is from every other one that is ranked beside it, per (model, data, metric): sizes without tests.
+
+    Args:
+        scores: the long table of scores.
+        facts: directions, controls, circular pairs.
+        method: which one.
+        coverage_floor: as on the leaderboard.
+
+    Returns:
+        `method`: the other one; `n`: common ok samples; `difference`, `effect`, `share`: as in `differences`, positive or
+        above one half where the method is better than the other.
+    """
+    rows: list[Row] = []
+    for group in groups(scores, facts):
+        ranked = [
+            m for m, reason in zip(group.methods, group.reasons(facts, coverage_floor), strict=True) if not reason
+        ]
+        if method not in ranked:
+            continue
+        others = [m for m in ranked if m != method]
+        places = [group.methods.index(m) for m in others]
+        d = group.oriented[group.methods.index(method)] - group.oriented[places]
+        known = ~np.isnan(d)
+        n = known.sum(axis=1)
+        mean = np.divide(np.where(known, d, 0.0).sum(axis=1), n, out=np.full(len(d), np.nan), where=n > 0)
+        effect, share = standardised_difference(d), wins_share(d)
+        rows += [
+            {
+                **group.key,
+                "method": other,
+                "n": int(n[i]),
+                "difference": nan_to_null(mean[i]),
+                "effect": nan_to_null(effect[i]),
+                "share": nan_to_null(share[i]),
+            }
+            for i, other in enumerate(others)
+        ]
+    return pl.DataFrame(rows, schema=AGAINST, orient="row")
+
+
 @dataclass(frozen=True)
 class PairedComparison:
     """Pairs of methods of a group, compared on their common ok samples; arrays are [pairs].

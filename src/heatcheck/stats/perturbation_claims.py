@@ -6,10 +6,9 @@ Paper: cohen2025.
 import numpy as np
 import polars as pl
 
-from heatcheck.core.spec import parse
 from heatcheck.stats.claims import Row, Verdict, judge
 from heatcheck.stats.estimates import LEVEL, Estimate
-from heatcheck.stats.evidence import Evidence, NotTestable, claim, over_models, params_of
+from heatcheck.stats.evidence import Evidence, NotTestable, claim, over_models
 from heatcheck.stats.intervals import bootstrap_indices
 from heatcheck.stats.separation import eta_squared
 
@@ -41,9 +40,11 @@ def maps_vary(evidence: Evidence) -> Verdict:
 def violation_ranks_random_between(evidence: Evidence) -> Verdict:
     """Whether some method is significantly better than random and another significantly worse."""
     found: dict[str, bool | None] = {}
-    for model, rows in _rows(evidence, evidence.metrics("violation"), "violation"):
+    for model, rows in _rows(evidence, evidence.metrics("violation")):
         better, worse = rows["beats_random"].any(), rows["loses_to_random"].any()
         found[model] = True if better and worse else False if rows["beats_random"].all() else None
+    if not found:
+        raise NotTestable("violation was not measured together with random")
     return over_models(found, "models where it is so")
 
 
@@ -95,28 +96,29 @@ def inpainting_separates(evidence: Evidence) -> Verdict:
 
 def _separates(evidence: Evidence, fills: tuple[str, ...], wanted: bool, model: str = "") -> Verdict:
     """Whether all methods beat random under metrics with one of these fills (or, if not wanted, one loses to it)."""
-    metrics = [
-        m["name"]
-        for m in evidence.run.get("metrics", ())
-        if m["id"] in CURVES and parse(str(params_of(m).get("fill", "none"))).id in fills
-    ]
     found: dict[str, bool | None] = {}
-    for metric in metrics:
-        for name, rows in _rows(evidence, [metric], metric):
-            if model in name.lower():
-                all_better, one_worse = rows["beats_random"].all(), rows["loses_to_random"].any()
-                found[f"{name} under {metric}"] = wanted if all_better else not wanted if one_worse else None
+    alone = ""
+    for metric in (m for m in evidence.run.get("metrics", ()) if m["id"] in CURVES):
+        name = str(metric["name"])
+        measured = [m for m in evidence.measured.get(name, {}) if evidence.fill_of(metric, m) in fills]
+        chosen = [m for m in measured if model in m.lower()]
+        tested = dict(_rows(evidence, [name]))
+        for on in (m for m in chosen if m in tested):
+            all_better, one_worse = tested[on]["beats_random"].all(), tested[on]["loses_to_random"].any()
+            found[f"{on} under {name}"] = wanted if all_better else not wanted if one_worse else None
+        if chosen and not tested:
+            alone = name
+    if not found and alone:
+        raise NotTestable(f"{alone} was not measured together with random")
     if not found:
-        on = f" on a model called {model}" if model else ""
-        raise NotTestable(f"no curve was measured with the fill {' or '.join(fills)}{on}")
+        where = f" on a model called {model}" if model else ""
+        raise NotTestable(f"no curve was measured with the fill {' or '.join(fills)}{where}")
     return over_models(found, "cases where it is so")
 
 
-def _rows(evidence: Evidence, metrics: list[str], what: str) -> list[tuple[str, pl.DataFrame]]:
+def _rows(evidence: Evidence, metrics: list[str]) -> list[tuple[str, pl.DataFrame]]:
     """Per model, the methods that were tested against random under some metrics."""
     tested = evidence.board.filter(
         pl.col("metric").is_in(metrics) & ~pl.col("control") & pl.col("beats_random").is_not_null()
     )
-    if tested.is_empty():
-        raise NotTestable(f"{what} was not measured together with random")
     return [(str(model), rows) for (model,), rows in tested.group_by("model", maintain_order=True)]

@@ -7,8 +7,10 @@ among them.
 """
 
 import math
+from collections.abc import Mapping
 from itertools import combinations
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,6 +22,7 @@ from heatcheck.stats.table import Array, groups
 POWER = 0.8
 """How often a difference of the minimum size is found."""
 _MOST = 10**9
+_FINER = 4  # how much smaller than the minimum is the difference whose price is told
 
 DETECTABLE = {
     "model": pl.String,
@@ -111,38 +114,107 @@ def detectable(
 
     Returns:
         `model`, `data`, `metric`; `samples`: the median number that a pair has in common; `methods`: how many are ranked;
-        `spread`: the median standard deviation of a pair's differences; `difference`: the minimum detectable one. Metrics
+        `spread`: the median standard deviation of a pair's differences, of pairs that differ; `difference`: the minimum
+        detectable one, null where it is beyond the metric's range. Metrics
         that rank fewer than two methods have no row.
     """
     rows = []
     for group in groups(scores, facts):
         ranked = [i for i, reason in enumerate(group.reasons(facts, coverage_floor)) if reason is None]
         if len(ranked) > 1:
-            rows.append((*group.key.values(), *told_apart(group.scores[ranked], level=level, power=power)))
+            within = facts.bounds(group.metric)
+            rows.append(
+                (*group.key.values(), *told_apart(group.scores[ranked], level=level, power=power, within=within))
+            )
     return pl.DataFrame(rows, schema=DETECTABLE, orient="row")
 
 
-def told_apart(scores: Array, *, level: float = 0.95, power: float = POWER) -> tuple[int, int, float, float | None]:
-    """Samples, methods, spread and minimum detectable difference of the scores of at least two methods, [methods, samples]."""
+def detectable_on(board: pl.DataFrame) -> pl.DataFrame:
+    """The same of a leaderboard; `samples` are those of the ranked method that has most.
+
+    Args:
+        board: what `leaderboard` returned.
+    """
+    ranked = board.filter(pl.col("ranked") & pl.col("detectable").is_not_null())
+    return ranked.group_by("model", "data", "metric", maintain_order=True).agg(
+        samples=pl.col("n_ok").max(),
+        methods=pl.len().cast(pl.Int64),
+        spread=pl.col("spread").first(),
+        difference=pl.col("detectable").first(),
+    )
+
+
+def told_apart(
+    scores: Array, *, level: float = 0.95, power: float = POWER, within: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[int, int, float, float | None]:
+    """Samples, methods, spread and minimum detectable difference of the scores of at least two methods, [methods, samples].
+
+    Pairs whose difference is the same on all samples, as of methods with equal maps, say nothing about the spread. There is
+    no detectable difference where none of the others is left, or where it is greater than the range of the scores.
+    """
     d = [scores[a] - scores[b] for a, b in combinations(range(len(scores)), 2)]
     n = int(np.median([np.sum(~np.isnan(row)) for row in d]))
-    spread = float(np.median([_spread(row) for row in d]))
+    spreads = [spread for spread in map(_spread, d) if spread > 0]
+    if not spreads:
+        return n, len(scores), 0.0, None
+    spread = float(np.median(spreads))
     least = minimum_detectable_difference(spread, n, tests=len(d), level=level, power=power)
-    return n, len(scores), spread, least if math.isfinite(least) else None
+    possible = math.isfinite(least) and least <= within[1] - within[0]
+    return n, len(scores), spread, least if possible else None
 
 
 def _spread(d: Array) -> float:
     known = d[~np.isnan(d)]
-    return float(known.std(ddof=1)) if len(known) > 1 else 0.0
+    return float(known.std(ddof=1)) if len(known) > 1 and np.ptp(known) > 0 else 0.0
 
 
-def in_words(row: dict[str, object]) -> str:
+def needed(row: Mapping[str, Any], difference: float) -> int:
+    """How many samples a difference needs under the metric of a row of `detectable`, with as many methods.
+
+    >>> needed({"spread": 0.15, "methods": 10}, 0.03)
+    427
+    """
+    return samples_needed(difference, row["spread"], tests=math.comb(row["methods"], 2))
+
+
+def finer(row: Mapping[str, Any]) -> tuple[float, int] | None:
+    """A quarter of the minimum detectable difference, as a round number, and about how many samples it needs.
+
+    None where the samples tell no means apart, or any.
+    """
+    if not row["difference"]:
+        return None
+    difference = float(f"{row['difference'] / _FINER:.1g}")
+    return difference, round_number(needed(row, difference))
+
+
+def round_number(n: int) -> int:
+    """A number with two significant digits.
+
+    >>> round_number(1234), round_number(87)
+    (1200, 87)
+    """
+    return int(float(f"{n:.2g}"))
+
+
+def in_words(row: Mapping[str, Any]) -> str:
     """A row of `detectable` as a sentence.
 
-    >>> in_words({"metric": "sds", "samples": 28, "methods": 9, "difference": 0.0812})
-    '28 samples tell apart means that differ by 0.081 under sds'
+    >>> in_words({"metric": "sds", "samples": 28, "methods": 2, "spread": 0.15, "difference": 0.0823})
+    '28 samples tell apart means that differ by 0.082 under sds; 0.02 would need about 440'
     """
     samples = "1 sample tells" if row["samples"] == 1 else f"{row['samples']:,} samples tell"
     if row["difference"] is None:
         return f"{samples} no means apart under {row['metric']}"
-    return f"{samples} apart means that differ by {row['difference']:.2g} under {row['metric']}"
+    least = f"{samples} apart means that differ by {short(row['difference'])} under {row['metric']}"
+    price = finer(row)
+    return least if price is None else f"{least}; {short(price[0])} would need about {price[1]:,}"
+
+
+def short(difference: float) -> str:
+    """A difference with two significant digits.
+
+    >>> short(0.0812), short(1234.5)
+    ('0.081', '1200')
+    """
+    return f"{float(f'{difference:.2g}'):g}"

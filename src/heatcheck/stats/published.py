@@ -43,6 +43,8 @@ CORRELATION = {
     "samples_low": pl.Float64,
     "samples_high": pl.Float64,
 }
+MEDIAN = "median over its models"
+"""Beside what a network stands that a paper did not measure."""
 LEAST = 3
 """Methods that a rank correlation needs."""
 
@@ -116,7 +118,7 @@ def beside(
 
     Returns:
         `ours` with its interval and `theirs`; both ranks are among the methods of the row's model and metric that both
-        have. `as`: the paper's name of the method; `their_model`: empty where it is a median over models.
+        have. `as`: the paper's name of the method; `their_model`: whose score theirs is, or that it is a median.
     """
     rows: list[dict[str, Any]] = []
     theirs = _printed(printed)
@@ -170,9 +172,13 @@ def _printed(printed: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str],
             found["", metric, method] = rows[0]
         else:
             doubts = sorted({row["doubt"] for row in rows if row["doubt"]})
-            told = f"{len(doubts)} of its {len(rows)} cells are doubtful" if doubts else ""
+            told = (
+                f"{len(doubts)} of its {len(rows)} cells {'is' if len(doubts) == 1 else 'are'} doubtful"
+                if doubts
+                else ""
+            )
             value = float(np.median([row["value"] for row in rows]))
-            found["", metric, method] = {**rows[0], "model": "", "value": value, "doubt": told}
+            found["", metric, method] = {**rows[0], "model": MEDIAN, "value": value, "doubt": told}
     return found
 
 
@@ -198,7 +204,7 @@ def correlations(
         theirs, ours = group["theirs"].to_numpy(), cube.values[0]
         both = rank_correlation(theirs, ours, seed=seed, resamples=resamples)
         alone = rank_correlation(theirs, ours, methods_too=False, seed=seed, resamples=resamples)
-        of = ", ".join(sorted(set(group["their_model"].to_list()) - {""})) or "median over its models"
+        of = ", ".join(sorted(set(group["their_model"].to_list())))
         row = [both.value, both.low, both.high, alone.low, alone.high]
         known = [None if group.height < LEAST or np.isnan(v) else float(v) for v in row]
         rows.append((model, data, metric, of, group.height, both.n, *known))

@@ -10,6 +10,8 @@ that is. What is certain then:
 - among the best k: as many methods are worse as are not sought; out: k methods are better.
 - the race ends before all places are certain where no method that is left out can be better than one that is chosen by
   more than the margin. Claims chain: a method that was out earlier is worse than one that is bounded by the margin.
+- a method that is left out rests as soon as that holds for it: it is explained no further, unless others are chosen
+  against which it does not hold. Then it is woken and makes up for the samples that it missed.
 - the order is certain where no method can be better by more than the margin than one that stands before it.
 """
 
@@ -119,6 +121,7 @@ class Race:
         high: upper ends.
         seen: how many samples every pair was compared on.
         decided: per method, the sample count at which its place was certain; 0 while it is not.
+        compared: per method, the sample count at which it was last compared.
     """
 
     methods: tuple[str, ...]
@@ -133,6 +136,7 @@ class Race:
     high: Array = field(default_factory=lambda: np.empty(0), repr=False)
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     decided: tuple[int, ...] = ()
+    compared: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.methods) < 2:
@@ -148,6 +152,7 @@ class Race:
                 object.__setattr__(self, name, np.full((size, size), value))
             object.__setattr__(self, "seen", self.seen.astype(np.int64))
             object.__setattr__(self, "decided", (0,) * size)
+            object.__setattr__(self, "compared", (0,) * size)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -157,7 +162,12 @@ class Race:
     @property
     def racing(self) -> tuple[str, ...]:
         """Who is explained further."""
-        return tuple(name for name, n in zip(self.rows, self.decided, strict=True) if not n)
+        return tuple(self.rows[i] for i in self._awake())
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Who was woken and must make up for samples that the others were compared on."""
+        return tuple(self.rows[i] for i in self._awake() if self.compared[i] < self.n)
 
     @property
     def settled(self) -> bool:
@@ -210,16 +220,17 @@ class Race:
                 there is no score. Rows of methods that left are not read.
 
         Raises:
-            ValueError: there are fewer samples than before, more than all, or differences beyond the reach.
+            ValueError: there are no more samples than before and nobody was woken, there are more than all, or differences
+                beyond the reach.
         """
         x = np.asarray(scores, dtype=np.float64)
-        if len(x) != len(self.rows) or not self.n < x.shape[1] <= self.population:
+        if len(x) != len(self.rows) or not self.n + (not self.behind) <= x.shape[1] <= self.population:
             raise ValueError(
                 f"scores of {len(x)} methods on {x.shape[1]} samples do not go on from {len(self.rows)} on {self.n} of "
                 f"{self.population}"
             )
-        open_rows = [i for i, n in enumerate(self.decided) if not n]
-        pairs = [(a, b) for a in open_rows for b in open_rows if a < b]
+        awake = self._awake()
+        pairs = [(a, b) for a in awake for b in awake if a < b]
         mean, low, high, seen = self.mean.copy(), self.low.copy(), self.high.copy(), self.seen.copy()
         if pairs:
             first, second = (list(some) for some in zip(*pairs, strict=True))
@@ -233,7 +244,8 @@ class Race:
             low[first, second], high[first, second] = bottom, top
             low[second, first], high[second, first] = -top, -bottom
             seen[first, second] = seen[second, first] = count
-        now = replace(self, n=x.shape[1], mean=mean, low=low, high=high, seen=seen)
+        compared = tuple(x.shape[1] if i in awake else n for i, n in enumerate(self.compared))
+        now = replace(self, n=x.shape[1], mean=mean, low=low, high=high, seen=seen, compared=compared)
         gone = now._leaving()
         decided = tuple(n or (now.n if i in gone else 0) for i, n in enumerate(self.decided))
         return replace(now, decided=decided)
@@ -254,11 +266,29 @@ class Race:
             inside = ~out
         return inside, out
 
+    def _awake(self) -> list[int]:
+        """The rows that are explained further."""
+        resting = self._resting()
+        return [i for i, n in enumerate(self.decided) if not n and i not in resting]
+
+    def _resting(self) -> set[int]:
+        """Who is left out and cannot be better by more than the margin than anyone who is chosen."""
+        if self.goal.best is None:
+            return set()
+        ranked, inside = self._ranked(), self._places()[0]
+        uncertain = [a for a in ranked[: self.goal.best] if not inside[a]]
+        fine = self._fine()
+        return {b for b in ranked[self.goal.best :] if all(fine[a, b] for a in uncertain)}
+
+    def _fine(self) -> NDArray[np.bool_]:
+        """Whether the column's method cannot be better than the row's by more than the margin."""
+        return self.better | (self.goal.margin >= self.high.T)
+
     def _leaving(self) -> set[int]:
         """Whose place is certain now."""
         m = len(self.methods)
         everyone = set(range(len(self.rows)))
-        if self.n >= self.population or self._reached():
+        if (self.n >= self.population and not self.behind) or self._reached():
             return everyone
         if self.goal.best is None:
             d = self.goal.margin
@@ -268,7 +298,7 @@ class Race:
         else:
             inside, out = self._places()
             gone = set(np.flatnonzero(inside | out).tolist())
-        still = [a for a in range(m) if a not in gone and not self.decided[a]]
+        still = [a for a in self._awake() if a < m and a not in gone]
         apart = self.better | self.better.T
         if self.control is not None and all(apart[a, m] for a in still):
             gone.add(m)
@@ -276,13 +306,12 @@ class Race:
 
     def _reached(self) -> bool:
         """Whether no method can be better by more than the margin than one that stands before it, or is chosen."""
-        ranked, better = self._ranked(), self.better
-        fine = better | (self.goal.margin >= self.high.T)
+        ranked = self._ranked()
         if self.goal.best is None:
+            fine = self._fine()
             return all(fine[a, b] for i, a in enumerate(ranked) for b in ranked[i + 1 :])
-        inside, out = self._places()
-        chosen, others = ranked[: self.goal.best], ranked[self.goal.best :]
-        return all(fine[a, b] for a in chosen if not inside[a] for b in others if not out[b])
+        out = self._places()[1]
+        return {b for b in ranked[self.goal.best :] if not out[b]} <= self._resting()
 
     def states(self) -> list[str]:
         """What is known of each method's place, in words."""

@@ -1,14 +1,16 @@
 """ROAD's limits: accuracy by share removed, and methods that fall faster when the least relevant units go first."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from heatcheck.stats.claims import HELD, NOT_HELD, judge
 from heatcheck.stats.consistency import ordered_pairs
-from heatcheck.stats.estimates import mean_estimate
+from heatcheck.stats.estimates import LEVEL, mean_estimate
+from heatcheck.stats.intervals import mean_intervals
 from heatcheck.stats.meta_cases import CaseTable
+from heatcheck.stats.table import nan_to_null
 
 FASTER, SLOWER, UNCLEAR = "faster under LeRF", "faster under MoRF", "not enough samples"
 ORDERS = {
@@ -74,7 +76,8 @@ def accuracy_by_share(
     """The mean of curves at each share removed, with intervals over samples.
 
     Args:
-        curves: `sample`, `method`, `share` and `curve`, as a run stores them.
+        curves: `sample`, `method`, `share` and `curve`, as a run stores them. Where units differ in number, so do shares: curves
+            of as many steps are averaged step by step, at the mean share.
         clean: by sample, the value of the whole input, where curves do not begin with it.
         seed: of the resamples.
         resamples: how many.
@@ -82,13 +85,34 @@ def accuracy_by_share(
     rows = []
     for (method,), part in sorted(curves.group_by("method"), key=lambda item: str(item[0][0])):
         at: dict[float, list[float]] = {}
-        for sample, share, curve in part.sort("sample").select("sample", "share", "curve").iter_rows():
+        for sample, share, curve in _at_steps(part.sort("sample")):
             if clean is not None and share[0] > 0:
-                at.setdefault(0.0, []).append(clean[str(sample)])
+                at.setdefault(0.0, []).append(clean[sample])
             for s, value in zip(share, curve, strict=True):
-                at.setdefault(float(s), []).append(float(value))
-        for share, values in sorted(at.items()):
-            found = mean_estimate(values, seed=seed, resamples=resamples)
-            ends = (None if np.isnan(end) else end for end in (found.low, found.high))
-            rows.append((str(method), share, found.value, *ends, found.n))
+                at.setdefault(s, []).append(value)
+        for found in _estimates(at, seed, resamples):
+            rows.append((str(method), *found))
     return pl.DataFrame(rows, schema=BY_SHARE, orient="row")
+
+
+def _at_steps(part: pl.DataFrame) -> Iterator[tuple[str, Sequence[float], Sequence[float]]]:
+    """Samples with their curves; where all have as many steps, at the mean share of each step."""
+    rows = part.select("sample", "share", "curve").rows()
+    if len({len(share) for _, share, _ in rows}) == 1:
+        together = np.mean([share for _, share, _ in rows], axis=0).round(6).tolist()
+        rows = [(sample, together, curve) for sample, _, curve in rows]
+    yield from ((str(sample), share, curve) for sample, share, curve in rows)
+
+
+def _estimates(
+    at: Mapping[float, Sequence[float]], seed: int, resamples: int
+) -> Iterator[tuple[float, float, float | None, float | None, int]]:
+    """Share, mean, the ends of its interval and the number of samples; shares of as many samples are drawn together."""
+    found = []
+    for n in {len(values) for values in at.values()}:
+        shares = [share for share, values in at.items() if len(values) == n]
+        table = np.array([at[share] for share in shares], dtype=np.float64)
+        ends = mean_intervals(table, seed=seed, resamples=resamples, level=LEVEL)
+        for share, values, (low, high) in zip(shares, table, ends, strict=True):
+            found.append((share, float(values.mean()), nan_to_null(low), nan_to_null(high), n))
+    yield from sorted(found)

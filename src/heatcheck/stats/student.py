@@ -28,6 +28,18 @@ def t_quantile(level: float, freedom: int) -> float:
     return math.sqrt(freedom) * math.tan((low + high) / 2)
 
 
+def stretch(n: int, level: float) -> float:
+    """How much longer Student's interval of n things is than that of their bootstrap; 1 for fewer than two.
+
+    Example:
+        >>> round(stretch(6, 0.95), 3), round(stretch(200, 0.95), 3)
+        (1.437, 1.009)
+    """
+    if n < 2:
+        return 1.0
+    return t_quantile(level, n - 1) / NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(n / (n - 1))
+
+
 def _inside(angle: float, freedom: int) -> float:
     """P(|T| ≤ √freedom · tan(angle)), the finite sum for whole degrees of freedom."""
     cosine, odd = math.cos(angle), freedom % 2

@@ -31,6 +31,7 @@ from heatcheck.models.weights import load_weights
 from heatcheck.probe.calls import threads
 from heatcheck.probe.numerics import is_out_of_memory
 from heatcheck.probe.tuning import tune_allocator
+from heatcheck.training.dropout import QuickDropout
 from heatcheck.training.recipe import usual
 from heatcheck.training.schedule import learning_rate, optimizer_of
 from heatcheck.training.state import (
@@ -245,7 +246,7 @@ class _Training:
         total, right = 0.0, 0
         for start in range(0, len(examples), size):
             part = examples.take(slice(start, start + size))
-            with self.hand.autocast():
+            with self.hand.autocast(), QuickDropout():
                 scores = self.task.scores(self.network, part.x)
                 loss = self.task.loss(scores.float(), part.target) * (len(part) / len(examples))
             self.hand.backward(loss)
@@ -457,7 +458,7 @@ def measure_step(task: Task, network: nn.Module, how: dict[str, Any]) -> tuple[f
         for _ in range(_TRIED):
             begin = time.monotonic()
             examples = task.examples(rows, 0).to(hand.device)
-            with hand.autocast():
+            with hand.autocast(), QuickDropout():
                 loss = task.loss(task.scores(tried, examples.x).float(), examples.target)
             hand.backward(loss)
             loss.item()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -86,6 +87,7 @@ def prepare(
     began = with_classes(base, classes, seed=recipe.seed) if new_head else trainable_copy(base.module())
     network = reinitialised(began, recipe.seed) if recipe.start == "scratch" else began
     learning = base.around(network)
+    learning = learning.reading(multi_label=False) if base.multi_label else learning  # a sample has one label to learn
     learning.classes = tuple(classes)
     task = kind(learning, recipe, learnt, judged, classes, **also)
     record = TrainingRecord(
@@ -133,8 +135,14 @@ def _classes(recipe: Recipe, kind: type[Task], model: Model, data: Dataset) -> t
     """The classes that are learnt, and whether the model needs a new last layer for them.
 
     Raises:
-        HeatcheckError: there is nothing to tell apart, or a recipe that goes on with a model's classes has others.
+        HeatcheckError: labels are no classes, there is nothing to tell apart, or a recipe that goes on with a model's
+            classes has others.
     """
+    if data.fractional and not kind.own_classes:
+        raise HeatcheckError(
+            f"labels of {data.name!r} are numbers, such as {data.fractional}: a training needs classes; write one for each "
+            "sample, such as low and high"
+        )
     own = kind.own_classes or _named(data)
     if len(own) < 2:
         found = f"has one class, {own[0]!r}" if own else "has no labels"
@@ -163,7 +171,7 @@ def _parent(spec: Any, given: Model, model: TorchModel, new_head: bool) -> Paren
     """What a training began with: the model as it was given, and as it reads the task's samples."""
     preprocess = model._preprocess if isinstance(model, VisionModel) else None
     return Parent(
-        spec=spec if isinstance(spec, str) else "",
+        spec=str(spec) if isinstance(spec, str | Path) else "",
         name=model.name,
         identity=given.identity,
         architecture=network_architecture(model),

@@ -112,7 +112,7 @@
         rows.sort((a, b) => {
           const x = value(a), y = value(b);
           if (x === "" || y === "") return (x === "") - (y === "");
-          return sign * (column === 0 ? x.localeCompare(y) : Number(x) - Number(y));
+          return sign * (column === 0 || isNaN(x) || isNaN(y) ? x.localeCompare(y) : Number(x) - Number(y));
         });
         $("tbody", table).append(...rows);
       });

@@ -49,7 +49,7 @@ class Executor(ABC):
     Args:
         resources: what works name, as far as it is loaded in this process.
         store: the run's folder.
-        tick: called with a number of passes whenever some were made.
+        tick: called with the sites that passes were made over whenever some were, as in `Watch`.
         workers: how many works to compute at a time; an executor may have fewer, or, where it is 0, decide itself.
         runtime: what else a user said about how works are computed.
         note: called with what is worth a line on the terminal.

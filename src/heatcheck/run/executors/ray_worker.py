@@ -44,7 +44,7 @@ class Outbox:
         self._last = self._sent = self._confirmed = 0
 
     def put(self, message: Message) -> int:
-        """Leave a message; passes that were not told yet are added up. Its number."""
+        """Leave a message; work that was not told yet is added up. Its number."""
         with self._changed:
             self._last += 1
             if "tick" in message and self._messages and self._messages[-1][0] > self._sent:
@@ -213,9 +213,9 @@ class RayWorker:
         """Tell what is done. The first cell is told for certain, and every one where they are computed alone."""
         certain = True
 
-        def tick(passes: int) -> None:
+        def tick(work: int) -> None:
             self._heed()
-            self._outbox.put({"tick": passes})
+            self._outbox.put({"tick": work})
 
         def begin(cell: Cell) -> None:
             nonlocal certain

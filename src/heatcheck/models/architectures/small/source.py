@@ -160,6 +160,21 @@ def read_small(written: str) -> tuple[str, dict[str, Any]]:
     return id, {**settings, **given}
 
 
+def small_settings(spec: str) -> tuple[str, dict[str, Any]] | None:
+    """The network that a model's spec stands for and all of its parameters; None where it is of another source.
+
+    >>> small_settings("small:fixup@weights.safetensors")
+    ('fixup', {'depth': 20, 'width': 16, 'bias': True, 'classes': 10, 'size': 32})
+    """
+    if not spec.startswith("small:"):
+        return None
+    try:
+        id, given = read_small(spec.removeprefix("small:").partition("@")[0])
+    except HeatcheckError:
+        return None
+    return id, {**_defaults(id), **given}
+
+
 def _long(name: str) -> tuple[str, dict[str, Any]]:
     """`vgg16_bn` as `vgg` and its parameters; a name that is not short stays what it is."""
     found = _SHORT.fullmatch(name)
