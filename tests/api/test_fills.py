@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +153,15 @@ def test_plain_tensors_can_be_compared():
     assert told == ["zero", "black"] and got.fills[0].fill == "zero" and "preprocess" in got.fills[1].reason
 
 
+def test_every_share_has_its_time(monkeypatch):
+    """What was waited for the model does not count: clocks are read around the deletion alone."""
+    clock = iter([0.0, 4.0, 10.0, 18.0])
+    monkeypatch.setattr("heatcheck.api.fills.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    (zero,) = compare(groups(gap_linear((3, 16, 16))), ["zero"], shares=(0.25, 0.5)).fills
+    assert [e.seconds for e in zero.effects] == [1.0, 2.0]  # for each of four samples
+    assert zero.record()["seconds"] == 1.5 and [e["seconds"] for e in zero.record()["shares"]] == [1.0, 2.0]
+
+
 @pytest.fixture
 def command(monkeypatch, tmp_path):
     model = gap_linear((3, 16, 16))
@@ -168,6 +179,8 @@ def test_the_command_shows_a_table_and_reasons(command):
     assert [line.split()[0] for line in lines if line.strip()][2:5] == ["nothing", "zero", "noise(sigma=9)"]
     assert "3 samples; distance in the features of 1" in done.stdout and "migan has no network" in done.stdout
     assert "kept: same class as before" in done.stdout
+    assert re.search(r"zero .* \d+\.\d to \d+\.\d", done.stdout)  # of the shortest share and of the longest
+    assert " to " not in command("--fill", "zero", "--share", "0.5").stdout
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from heatcheck.report import write_report
 MUTANTS = [
     ("report/templates/script.js", "sign * (column === 0 ||", "(column === 0 ||", "test_a_click_on_a_heading_sorts_the_table"),
     ("report/templates/script.js", "if (there) there.remove();", "if (there) return;", "test_methods_beside_a_long_text_are_chosen_by_clicks"),
+    ("report/templates/script.js", 'class: "sp", dir: "ltr" }', 'class: "sp" }', "test_special_tokens_do_not_turn_a_line_that_is_read_from_the_right"),
+    ("report/templates/text_lines.html.j2", ' dir="ltr"', "", "test_special_tokens_do_not_turn_a_line_that_is_read_from_the_right"),
     ("report/templates/style.css", ".wrap { max-width: 1160px;", ".wrap { min-width: 1160px;", "test_a_page_is_whole_at_every_width"),
 ]  # fmt: skip
 FAULTY = """<body><svg role="img" aria-label="empty"><line class="grid" x2="9" y2="9"/></svg>
@@ -19,6 +21,15 @@ FAULTY = """<body><svg role="img" aria-label="empty"><line class="grid" x2="9" y
 <div style="overflow-x: auto"><p style="width: 300vw">scrolls</p></div>
 <svg><text y="20">one</text><text y="22" x="3">two</text></svg>
 <img src="http://nowhere.invalid/x.png"><script>console.error("said"); undefined_function();</script></body>"""
+
+
+def leftward():
+    """A long text in Hebrew letters; its special tokens are in Latin ones."""
+    display = review()
+    for i, special in enumerate(display["special"]):
+        if not special:
+            display["tokens"][i], display["pieces"][i] = f"מלה{i}", f" מלה{i}"
+    return display
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +43,7 @@ def written(fake, tmp_path_factory):
         "models": lambda: small(fake, models=("one", "two")),
         "texts": lambda: small(fake, text=True),
         "long texts": lambda: long_run(fake, review(), heat),
+        "leftward texts": lambda: long_run(fake, leftward(), heat),
         "multiverse": lambda: made_up(fake),
     }
 
@@ -138,4 +150,14 @@ def test_methods_beside_a_long_text_are_chosen_by_clicks(browser, written):
         assert pressed == ["false", "true", "false", "true"]
         tab.hover(".readings [data-reading$=':1:0'] i", 15)
         assert "w14" in tab.text("#tip")
+        assert tab.faults() == []
+
+
+def test_special_tokens_do_not_turn_a_line_that_is_read_from_the_right(browser, written):
+    with browser.open(written("leftward texts"), 1400) as tab:
+        tab.click(".choose button", 3)  # the script draws this one, the page has the others
+        for reading in (":1:0", ":3:0"):
+            line = f"document.querySelector('.readings [data-reading$=\"{reading}\"] .line')"
+            assert tab.run(f"getComputedStyle({line}).direction") == "rtl", reading
+            assert tab.run(f"{line}.innerText").startswith("[CLS]"), reading
         assert tab.faults() == []

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class Effect:
         entropy: of the predicted probabilities, in nats; of labels of which several may hold, the sum of theirs.
         confidence: the largest probability.
         kept: share of the samples whose predicted class is still the same.
+        seconds: to make one deleted input, without asking the model.
     """
 
     share: float
@@ -40,6 +41,7 @@ class Effect:
     entropy: float
     confidence: float
     kept: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +51,11 @@ class FillEffect:
     Args:
         fill: the fill as it was asked for.
         effects: what the model makes of its deletions.
-        seconds: to make one deleted input, without asking the model.
         reason: why the fill cannot be used here; empty if it can.
     """
 
     fill: str
     effects: tuple[Effect, ...] = ()
-    seconds: float = float("nan")
     reason: str = ""
 
     def mean(self, what: str) -> float:
@@ -67,9 +67,8 @@ class FillEffect:
         """As plain data: means over the shares, and each share."""
         if self.reason:
             return {"fill": self.fill, "reason": self.reason}
-        names = ("distance", "entropy", "confidence", "kept")
-        shares = [vars(e) for e in self.effects]
-        return {"fill": self.fill, **{n: self.mean(n) for n in names}, "seconds": self.seconds, "shares": shares}
+        names = ("distance", "entropy", "confidence", "kept", "seconds")
+        return {"fill": self.fill, **{n: self.mean(n) for n in names}, "shares": [vars(e) for e in self.effects]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,17 +179,17 @@ def compare(
         tell(name)
         try:
             fill: Fill = catalogue.build("fill", name).resolve(domain)
-            effects, seconds = [], 0.0
+            effects = []
             for share in shares:
-                parts = []
+                parts, seconds = [], 0.0
                 for probe, batch in groups:
                     start = time.perf_counter()
                     x = _deleted(probe, batch, fill, units, share)
                     seconds += time.perf_counter() - start
                     parts.append(_look(probe, x, place))
-                effects.append(_effect(share, whole, _Features.cat(parts), spacing))
-            pictures = max(1, len(whole.logits) * len(shares))
-            found.append(FillEffect(fill=str(name), effects=tuple(effects), seconds=seconds / pictures))
+                effect = _effect(share, whole, _Features.cat(parts), spacing)
+                effects.append(replace(effect, seconds=seconds / len(whole.logits)))
+            found.append(FillEffect(fill=str(name), effects=tuple(effects)))
         except HeatcheckError as problem:
             found.append(FillEffect(fill=str(name), reason=str(problem)))
     found.sort(key=lambda f: (bool(f.reason), f.mean("distance") if f.effects else 0.0))

@@ -49,7 +49,7 @@ def fills(
 
     kept: samples whose predicted class stays. entropy: of the prediction, in nats. confidence: the largest probability.
 
-    ms each: time to make one deleted input. The exit code is 3 if a fill named by --fill cannot be used.
+    ms each: time to make one deleted input; from the shortest to the longest share's where several are asked. The exit code is 3 if a fill named by --fill cannot be used.
 
     [bold]Examples[/bold]
 
@@ -109,7 +109,7 @@ def _show(compared: "FillComparison") -> None:
     for f in compared.fills:
         if not f.reason:
             means = (f.mean(what) for what in ("distance", "kept", "entropy", "confidence"))
-            rows.append((f.fill, *_cells(*means), f"{1000 * f.seconds:.1f}"))
+            rows.append((f.fill, *_cells(*means), _milliseconds([e.seconds for e in f.effects])))
     table(("fill", *_NUMBERS), rows, right=_NUMBERS)
     place = "logits (no feature layer)" if compared.features == "logits" else f"the features of {compared.features}"
     typer.echo(f"{compared.samples} sample{'' if compared.samples == 1 else 's'}; distance in {place}")
@@ -120,6 +120,12 @@ def _show(compared: "FillComparison") -> None:
     for f in compared.fills:
         if f.reason:
             typer.echo(f.reason if f.reason.startswith(f.fill) else f"{f.fill}: {f.reason}")
+
+
+def _milliseconds(seconds: Sequence[float]) -> str:
+    """The time of the only share, or of the shortest and the longest."""
+    shown = [f"{1000 * s:.1f}" for s in (min(seconds), max(seconds))]
+    return shown[0] if len(seconds) == 1 else " to ".join(shown)
 
 
 def _cells(distance: float, kept: float, entropy: float, confidence: float) -> tuple[str, str, str, str]:

@@ -174,7 +174,9 @@ def falls_faster_under_lerf(evidence: Evidence) -> Verdict:
 @claim(PAPER, "Figure S7", "The time of linear imputation (ROAD) rises steeply with the share that is removed.")
 def road_takes_longer(evidence: Evidence) -> Verdict:
     """Asks the clock; `time_rises_steeply` judges times that were taken."""
-    raise NotTestable("a run does not keep the time of each share; studies/meta_rank.py takes it")
+    raise NotTestable(
+        "a run does not keep the time of each share: `heatcheck fills MODEL DATA --fill linear --units site --share 0.2,0.9` takes it"
+    )
 
 
 @claim(PAPER, "main paper, as summarised by others", "Input⊙Gradient and IG lead over all cases.")

@@ -244,8 +244,8 @@
         if (marked) { line.append(gap); into = make("u"); } else into.append(gap);
       } else into.append(gap);
       const level = map ? shade(map, i) : 0;
-      const css = item.special.includes(i) ? "sp" : level ? `t${level}` : "";
-      into.append(make("i", css ? { class: css } : {}, piece.trimStart()));
+      const special = { class: "sp", dir: "ltr" };  // [CLS] does not decide where its line begins
+      into.append(make("i", item.special.includes(i) ? special : level ? { class: `t${level}` } : {}, piece.trimStart()));
     }
     if (into !== line) line.append(into);
     return line;
