@@ -16,6 +16,7 @@ from heatcheck.report.retraining import RetrainingView, retraining_view
 from heatcheck.report.source import RunSource
 from heatcheck.report.verdict import verdict_of
 from heatcheck.report.views import CaseView, PageView, Row
+from heatcheck.report.wording import in_headline
 from heatcheck.stats import Rankings, along_training, rankings, rankings_missing, trajectories, universes_of
 
 _ROWS = 200  # of a long table
@@ -94,7 +95,7 @@ def _title(keys: Sequence[tuple[str, str]]) -> str:
     """
     models, data = (list(dict.fromkeys(key[i] for key in keys if key[i])) for i in (0, 1))
     parts = [
-        " and ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
+        " and ".join(in_headline(names)) if len(names) <= _NAMED else f"{len(names)} {kind}"
         for names, kind in ((models, "models"), (data, "data sets"))
         if names
     ]

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,10 @@ _LARGEST = 99  # effect: differences that hardly vary
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
+_HEADLINE = 40  # characters of a name that a headline has room for
+_FOLDERS = re.compile(
+    r"[^:@]*[/\\](?=[^/\\:@])"
+)  # of a path, whatever stands before it (`trained:`) or behind it (`@05`)
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
@@ -50,6 +54,17 @@ def clean(value: Any) -> Any:
 def brief(name: str) -> str:
     """A sample's name; a digest is cut to its first ten characters."""
     return name[:10] if _DIGEST.fullmatch(name) else name
+
+
+def in_headline(names: Sequence[str]) -> list[str]:
+    """Models or data sets as a headline calls them: of long paths the last part, unless two would be called the same.
+
+    Example:
+        >>> in_headline(["trained:/home/jane/studies/2026/aligned-resnet50@05", "hf:org/name"])
+        ['trained:…/aligned-resnet50@05', 'hf:org/name']
+    """
+    short = [_FOLDERS.sub("…/", name) if len(name) > _HEADLINE else name for name in names]
+    return short if len(set(short)) == len(set(names)) else list(names)
 
 
 def decimals(scale: float) -> int | None:
