@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from heatcheck.core.files import cannot
-from heatcheck.run.index import Array, Index
+from heatcheck.run.columns import Array
+from heatcheck.run.index import Index
 from heatcheck.run.packing import COMPACTED, ChunkFile, map_row, score_row, sealed_chunk
 from heatcheck.run.store import Store
 

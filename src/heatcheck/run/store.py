@@ -28,7 +28,8 @@ from heatcheck.core.files import (
     write_atomically,
 )
 from heatcheck.core.types import OK, HeatcheckError
-from heatcheck.run.index import FOLDER, SPARSE, Index, Place, Stale, empty
+from heatcheck.run.columns import SPARSE
+from heatcheck.run.index import FOLDER, Index, Place, Stale, empty
 from heatcheck.run.packing import ChunkFile, Mismatch, SampleGroup, Stamp, map_row, pack, read_chunk, score_row
 from heatcheck.run.records import NUMERICS, RUN, DamagedRecord, checked, sealed, unsealed
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from heatcheck.core.types import OK, Scores
-from heatcheck.run.index import Array, Index
+from heatcheck.run.columns import Array
+from heatcheck.run.index import Index
 from heatcheck.run.packing import PRICES
 from heatcheck.run.store import Store
 
