@@ -127,7 +127,7 @@ def test_pairs_keep_their_correlations():
     d = x[first] - x[second]
     centred = d - d.mean(axis=1, keepdims=True)
     known = np.ones(d.shape, dtype=bool)
-    drawn = ranks._resampled_t(centred, known, d.var(axis=1, ddof=1), 2000, 0)
+    drawn = ranks._resampled_t(centred, d.var(axis=1, ddof=1), known, 2000, 0)
     normal = ranks._normal_t(centred, np.full(len(d), float(MANY)), 2000, 0)
     np.testing.assert_allclose(np.corrcoef(normal), np.corrcoef(drawn), atol=0.1)
     for share in (0.5, 0.95):

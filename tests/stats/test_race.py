@@ -46,6 +46,24 @@ MUTANTS = (
         "1 - self.level",
         "test_the_level_is_shared_by_all_pairs",
     ),
+    (
+        "stats/race.py",
+        "(sure if certain[a] else",
+        "(sure if True else",
+        "test_whoever_only_the_margin_settles_is_chosen_and_not_the_best",
+    ),
+    (
+        "stats/race.py",
+        "return tuple((inside | out).tolist())",
+        "return tuple(inside.tolist())",
+        "test_whoever_only_the_margin_settles_is_chosen_and_not_the_best",
+    ),
+    (
+        "stats/race.py",
+        "told = self.better | self.better.T | np.eye",
+        "told = self.better | self.better.T | self._fine() | np.eye",
+        "test_an_order_that_only_the_margin_settles_is_not_certain",
+    ),
 )
 
 
@@ -138,6 +156,34 @@ def test_equal_methods_need_all_samples_unless_there_is_a_margin():
     rough = run(scores, margin=0.1, reach=2.0)
     assert rough.n < 400 and rough.chosen[0] in ("m0", "m1")
     assert run(scores, "order", margin=0.1, reach=2.0).n < 400
+
+
+@pytest.mark.parametrize(
+    ("means", "goal", "margin", "states"),
+    [
+        ([0.5, 0.49, 0.0], "best", 0.1, ["chosen", "left out", "not best"]),
+        ([0.9, 0.5, 0.49, 0.0], "top=2", 0.1, ["top 2", "chosen", "left out", "not top 2"]),
+        ([0.9, 0.5, 0.49, 0.0], "best", 0.01, ["best", "not best", "not best", "not best"]),
+    ],
+)
+def test_whoever_only_the_margin_settles_is_chosen_and_not_the_best(means, goal, margin, states):
+    race = run(spaced(means), goal, margin=margin, reach=2.0)
+    assert race.settled and race.n < 400 and race.states() == states
+    k = race.goal.best
+    told = [all(race.better[a, b] for b in range(k, len(means))) for a in range(k)]
+    assert [state == ("best" if k == 1 else f"top {k}") for state in states[:k]] == told
+
+
+def test_equal_methods_are_chosen_and_left_out_even_after_all_samples():
+    scores = spaced([0.5, 0.3, 0.1], n=40)
+    race = run(np.concatenate([scores, scores[:1]]), reach=2.0)
+    assert race.n == 40 and race.states() == ["chosen", "not best", "not best", "left out"]
+
+
+def test_an_order_that_only_the_margin_settles_is_not_certain():
+    near = run(spaced([0.5, 0.49, 0.0]), "order", margin=0.1, reach=2.0)
+    assert near.settled and near.n < 400 and near.certain == (False, False, True)
+    assert run(spaced([0.9, 0.4, 0.0]), "order", margin=0.01, reach=2.0).certain == (True,) * 3
 
 
 def test_whoever_cannot_win_by_more_than_the_margin_rests_while_others_race_on():

@@ -7,9 +7,8 @@ import numpy as np
 from heatcheck.stats.intervals import count_blocks, is_constant, t_statistics
 from heatcheck.stats.large import is_regular, moments, share_beyond
 from heatcheck.stats.paired import FLIPS, sign_flip
+from heatcheck.stats.residuals import stretched
 from heatcheck.stats.table import Array
-
-_STRETCH = 0.3  # chosen by simulation, see design/statistics.md
 
 
 def above_zero(differences: Array, *, resamples: int = FLIPS, seed: int = 0) -> Array:
@@ -64,12 +63,7 @@ def _stretched_bootstrap(d: Array, resamples: int, seed: int) -> Array:
     count = known.sum(axis=1)
     mean = np.nanmean(d, axis=1)
     error = np.nanstd(d, axis=1, ddof=1)
-    z = np.where(known, (d - mean[:, None]) / error[:, None], 0.0)
-    skewness = (z**3).sum(axis=1) / count
-    rate = np.maximum(-_STRETCH * skewness, 1e-9)[:, None]
-    z = np.where(known, -np.expm1(-rate * z) / rate, 0.0)
-    z = np.where(known, z - (z.sum(axis=1) / count)[:, None], 0.0)
-    variance = (z**2).sum(axis=1) / (count - 1)
+    z, variance = stretched(np.where(known, d - mean[:, None], 0.0), known, lower_only=True)
     observed = mean / error * np.sqrt(count)
     above, valid = np.ones((2, len(d)))
     for counts in count_blocks(d.shape[1], resamples, seed):

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from heatcheck.stats.intervals import count_blocks, t_statistics
 from heatcheck.stats.large import is_regular, t_at
 from heatcheck.stats.paired import too_few
+from heatcheck.stats.residuals import stretched
 from heatcheck.stats.table import Array
 
 _ROUNDING = 1e-12  # differences that are smaller beside the scores are rounding errors
@@ -78,7 +79,7 @@ def rank_sets(
         level: of all sets together, between 0 and 1.
         tests: how many methods are tested against random; all of these methods if None.
 
-    Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws;
+    Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws, and stretched tails;
     with many samples, of which none dominate, normal draws that are bent by the skewness of each difference.
     """
     better = significantly_better(scores, seed=seed, resamples=resamples, level=level, tests=tests)
@@ -102,7 +103,7 @@ def significantly_better(
 
     All ordered pairs are tested at once: the largest studentised difference among the pairs that are left is compared
     with its bootstrap distribution; pairs beyond its quantile are found different, removed, and the rest tested again
-    (step-down). A constant difference other than zero is significant by itself, as it has no error. Pairs with too few
+    (step-down). The longer tail of skewed differences is stretched, as few samples show too little of it. A constant difference other than zero is significant by itself, as it has no error. Pairs with too few
     common samples are left out.
     """
     methods = len(scores)
@@ -130,7 +131,7 @@ def significantly_better(
     observed = mean / np.sqrt(variance / count)
     resampled = _normal_t(centred, count.astype(np.float64), resamples, seed)
     if resampled is None:
-        resampled = _resampled_t(centred, known, variance, resamples, seed)
+        resampled = _resampled_t(*stretched(centred, known), known, resamples, seed)
     up, down = step_down(observed, resampled, level)
     found[first[up], second[up]] = True
     found[second[down], first[down]] = True
@@ -163,7 +164,7 @@ def _normal_t(centred: Array, count: Array, resamples: int, seed: int) -> Array 
     return t_at(z, count[:, None], skewness[:, None], excess[:, None])
 
 
-def _resampled_t(centred: Array, known: NDArray[np.bool_], variance: Array, resamples: int, seed: int) -> Array:
+def _resampled_t(centred: Array, variance: Array, known: NDArray[np.bool_], resamples: int, seed: int) -> Array:
     """T statistics of all pairs, [pairs, resamples]; 0 where a resample has fewer than two of a pair's samples."""
     n = centred.shape[1]
     gaps = not known.all()
