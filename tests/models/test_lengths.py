@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import heatcheck as hc
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Batch, HeatcheckError, Sample, Streams
@@ -30,6 +31,18 @@ MUTANTS = (
         "extent.tokens + extent.cut for extent",
         "extent.tokens for extent",
         "test_what_is_cut_off_is_told",
+    ),
+    (
+        "models/text.py",
+        "if ids.numel() > self.longest:",
+        "if False:",
+        "test_token_ids_that_cannot_be_read_cost_their_sample",
+    ),
+    (
+        "models/text.py",
+        "int(ids.max()) < known",
+        "int(ids.max()) < 99999",
+        "test_token_ids_that_cannot_be_read_cost_their_sample",
     ),
 )
 SST2 = [
@@ -180,3 +193,21 @@ def test_what_cannot_be_cut_is_refused(bert_folder, asked, told):
 def test_pictures_are_not_cut(net):
     with pytest.raises(HeatcheckError, match="reads images: preprocess='tokens=9' is for texts"):
         load_model(net, preprocess="tokens=9")
+
+
+def test_token_ids_that_cannot_be_read_cost_their_sample(bert, bert_folder, tmp_path):
+    """Ids that were tokenized without truncation, or by another tokenizer, stand first: the others are measured."""
+    start, end = bert.tokenizer.cls_token_id, bert.tokenizer.sep_token_id
+    long = [{"input_ids": [start, *([5 + k] * bert.longest), end], "label": 1} for k in range(2)]
+    good = [{"input_ids": [start, 5 + k, 6, 7, end], "label": 0} for k in range(6)]
+    foreign = {"input_ids": [start, 99_998, end], "label": 0}
+    bench = hc.Benchmark(
+        models={"bert": f"hf:{bert_folder}"},
+        data=hc.load_data([*long, foreign, *good]),
+        methods=["saliency"],
+        metrics=["morf(steps=2)"],
+    )
+    told = bench.run(tmp_path, progress="none").samples().sort("sample")["status"].to_list()
+    assert told[3:] == ["ok"] * 6
+    assert all(f"has {bert.longest + 2} token ids, and bert reads {bert.longest}" in why for why in told[:2])
+    assert "truncation=True" in told[0] and "another tokenizer's" in told[2]

@@ -168,6 +168,7 @@ class TextModel(TorchModel):
             at_least: a length to pad to where the text needs less.
         """
         if isinstance(sample.content, Tensor):
+            self._check_ids(sample)
             return self._ready(sample)
         tokens = self.tokens(sample)
         length = max(at_least, self.padded(len(tokens.ids)))
@@ -196,9 +197,10 @@ class TextModel(TorchModel):
         return min(self.rounding.up(n), self.longest) if self.rounding else n
 
     def size(self, sample: Sample) -> int:
-        if isinstance(sample.content, Tensor):
-            return sample.content.numel()
         try:
+            if isinstance(sample.content, Tensor):
+                self._check_ids(sample)
+                return sample.content.numel()
             return self.padded(self.extent(sample).tokens)
         except Exception:  # its status tells why it cannot be read
             return 0
@@ -222,6 +224,20 @@ class TextModel(TorchModel):
         if not told:
             return ""
         return f"{self.name} reads {self.longest} tokens, and {told}; maps and metrics are about what is left"
+
+    def _check_ids(self, sample: Sample) -> None:
+        """Refuse token ids that the network has no place or no embedding for; where to cut them is the tokenizer's to know."""
+        ids, known = sample.content, getattr(self._network.get_input_embeddings(), "num_embeddings", None)
+        if ids.numel() > self.longest:
+            raise HeatcheckError(
+                f"sample {sample.name!r} has {ids.numel()} token ids, and {self.name} reads {self.longest}; tokenize with "
+                f"truncation=True, max_length={self.longest}, or give the text itself"
+            )
+        if known and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < known:
+            raise HeatcheckError(
+                f"sample {sample.name!r} has token ids from {int(ids.min())} to {int(ids.max())}, and {self.name} knows 0 to "
+                f"{known - 1}; they are another tokenizer's: give the text itself"
+            )
 
     def _ready(self, sample: Sample) -> Inputs:
         """Token ids as they are: every token is a word, and all of them are one sentence."""

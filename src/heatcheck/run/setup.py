@@ -209,7 +209,7 @@ def prepare_model(label: str, setup: Setup, runtime: Runtime, store: Store | Non
     tried = list(itertools.islice(readable(model, samples), TRIED))
     if not tried:
         raise HeatcheckError(nothing_read(label, model, setup.data))
-    trial = Trial(label, setup, runtime, store, tried, [*largest(model, samples), *tried][: len(tried)])
+    trial = Trial(label, setup, runtime, store, tried, [*largest(model, samples), *tried])
     found = trial.made()
     methods, no_method = trial.methods
     metrics, no_metric = resolve_components(setup.metrics, model)
