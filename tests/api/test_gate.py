@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,6 +36,18 @@ MUTANTS = (
         'old.model["identity"] == new.model["identity"]',
         "False",
         "test_nothing_is_inferior_to_itself_and_maps_need_not_be_compared",
+    ),
+    (
+        "api/gate.py",
+        '("data", old.data, new.data)',
+        '("data", old.section.data, new.section.data)',
+        "test_a_folder_with_two_studies_is_paired_and_other_data_is_not",
+    ),
+    (
+        "api/gate.py",
+        '("data", old.data, new.data)',
+        '("data", 0, 0)',
+        "test_a_folder_with_two_studies_is_paired_and_other_data_is_not",
     ),
     ("cli/gate.py", "if not found.passed:", "if found.passed:", "test_the_exit_code_is_the_verdict"),
     (
@@ -177,6 +190,25 @@ def test_other_settings_of_a_metric_or_method_are_refused(runs):
         gate(runs / "base", runs / "other_metric", margins={"sds": 0.1})
     with pytest.raises(SpecError, match="method input_x_gradient is not the same"):
         gate(runs / "base", runs / "other_method", margins={"sds": 0.1})
+
+
+def test_a_folder_with_two_studies_is_paired_and_other_data_is_not(runs, tmp_path):
+    """Tables call the data of the second study by its number of samples; it is the same data."""
+    net = make_net()
+    hc.Benchmark(models={"base": net}, data=X[:9], methods=["saliency"], metrics=["sparseness"]).run(
+        tmp_path / "two", progress="none"
+    )
+    hc.Benchmark(models={"base": net}, data=X, **GRID).run(tmp_path / "two", progress="none")
+    names = [section.data for section in hc.Result.open(tmp_path / "two").sections]
+    assert len(names) == 2 and "24 samples" in names[0]
+    for pair in ((runs / "base", tmp_path / "two"), (tmp_path / "two", runs / "base")):
+        found = gate(*pair, margins={"sds": 0.1})
+        assert found.same and found.passed and {row.n for *_, row in found.rows} == {24}
+    hc.Benchmark(models={"base": net}, data=replace(hc.load_data(X), name="others"), **GRID).run(
+        tmp_path / "others", progress="none"
+    )
+    with pytest.raises(SpecError, match=r"data is \S+ for the base and others for the candidate"):
+        gate(runs / "base", tmp_path / "others", margins={"sds": 0.1})
 
 
 def test_fewer_samples_are_paired_and_told(runs):

@@ -21,8 +21,10 @@ from heatcheck.cli import app
 from heatcheck.core import catalogue
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import HeatcheckError
-from heatcheck.report.race import RaceCase
-from heatcheck.stats.race import Goal, Race
+from heatcheck.report import render
+from heatcheck.report.page import page_view
+from heatcheck.report.race import RaceCase, RaceReport
+from heatcheck.stats.race import Goal, Race, looks
 
 MUTANTS = (
     (
@@ -55,7 +57,27 @@ MUTANTS = (
         "self.setup.metrics",
         "test_settled_metrics_are_asked_no_further",
     ),
-)
+    (
+        "report/race.py",
+        "if not all(race.certain):",
+        "if False:",
+        "test_what_only_the_margin_settles_is_called_chosen",
+    ),
+    (
+        "report/race.py",
+        "case.race.settled and all(case.race.certain)",
+        "case.race.settled",
+        "test_what_only_the_margin_settles_is_called_chosen",
+    ),
+    ("api/race.py", "RACE: dict(self.looked)", "", "test_the_page_of_a_race_says_that_it_is_one_until_a_full_run_is_there"),
+    ("report/raced.py", 'race["n"] < race["of"]', "True", "test_the_page_of_a_race_that_needed_all_samples_warns_of_nothing"),
+    (
+        "report/raced.py",
+        'race["n"] >= other["n"]',
+        "True",
+        "test_the_page_of_a_race_says_that_it_is_one_until_a_full_run_is_there",
+    ),
+)  # fmt: skip
 METHODS = {"exact": "input_x_gradient", "near": "smoothgrad(of=input_x_gradient, samples=2)", "slope": "saliency"}
 SDS = {"metrics": ["sds"]}
 HOW = {"progress": "none", "batch": 16, "maps": "none"}
@@ -112,6 +134,81 @@ def test_the_worst_is_explained_no_further_and_the_best_is_found(linear, picture
     means = {row["method"]: row["mean"] for row in full.leaderboard().full.iter_rows(named=True) if row["n"] == 64}
     assert max(METHODS, key=means.get) == "exact"
     assert race.low[0, 1] <= means["exact"] - means["near"] <= race.high[0, 1]
+
+
+def settled(scores, goal, margin=None):
+    """The verdict, states and record of a race to its end."""
+    names = ("a", "b", "c", "d")[: len(scores)]
+    race = Race(names, Goal.parse(goal, margin), scores.shape[1], 2.0)
+    for n in looks(scores.shape[1]):
+        race = race if race.settled else race.after(scores[:, :n])
+    case = RaceCase("net", "sds", race)
+    found = RaceReport(race.goal, race.population, "photos", (case,), 1, 2, True).record()["races"][0]
+    return case.verdict().split(" (")[0], [row["state"] for row in found["methods"]], found["certain"]
+
+
+def test_what_only_the_margin_settles_is_called_chosen():
+    noise = np.random.default_rng(0).normal(0, 0.1, (4, 400))
+    near = np.array([[0.5], [0.49], [0.0], [0.9]]) + noise - noise.mean(axis=1, keepdims=True)
+    bound = "no other is better by more than 0.1"
+    assert settled(near[:3], "best", 0.1) == (
+        f"sds on net: chosen: a; {bound}", ["chosen", "left out", "not best"], False
+    )  # fmt: skip
+    words = "sds on net: chosen: d and a; no other is better than one of them by more than 0.1"
+    assert settled(near, "top=2", 0.1) == (words, ["top 2", "chosen", "left out", "left out"], False)
+    words = "sds on net: chosen order: a, b, c; no method is better than one before it by more than 0.1"
+    assert settled(near[:3], "order", 0.1) == (words, ["rank 1", "rank 2", "rank 3"], False)
+
+
+def test_what_is_certain_is_called_the_best_with_a_margin_too():
+    noise = np.random.default_rng(0).normal(0, 0.1, (3, 400))
+    far = np.array([[0.9], [0.4], [0.0]]) + noise - noise.mean(axis=1, keepdims=True)
+    assert settled(far, "best", 0.01) == ("sds on net: a is the best of 3 methods", ["best", *["not best"] * 2], True)
+    assert settled(far, "top=2", 0.01)[0] == "sds on net: the best 2 of 3 methods are a and b"
+    assert settled(far, "order", 0.01)[0] == "sds on net: the order is a, b, c"
+
+
+def test_equal_methods_are_named_and_neither_is_called_the_best():
+    noise = np.random.default_rng(0).normal(0, 0.1, (2, 40))
+    scores = np.clip(np.array([[0.5], [0.0]]) + noise, -1, 1)
+    words, states, certain = settled(scores[[0, 0, 1]], "best")
+    assert words == "sds on net: chosen: a; a and b are equal" and not certain
+    assert states == ["chosen", "left out", "not best"]
+
+
+def limits(folder):
+    """By the number of samples of each case, what its page says of a race; and the lines about races below."""
+    view = page_view(hc.Result.open(folder))
+    told = {case.n: ["".join(part.text for part in line) for line in case.verdict.limits] for case in view.cases}
+    return {n: [line for line in lines if "race" in line] for n, lines in told.items()}, view.races
+
+
+def test_the_page_of_a_race_says_that_it_is_one_until_a_full_run_is_there(linear, pictures, tmp_path):
+    found = raced(linear, pictures, tmp_path, margin=0.01)
+    end = found.report.cases[0].race.n
+    told, below = limits(tmp_path)
+    last = told.pop(end)
+    assert end < 64 and told, "the worst left earlier, and stands in a table of its own"
+    assert len(last) == 1 and f"a race stopped after {end} of 64 samples by looking at scores. Intervals and" in last[0]
+    for n, lines in told.items():
+        assert len(lines) == 1 and f"a race left methods out after {n} of 64 samples by looking at scores." in lines[0]
+    assert len(below) == 1 and below[0].startswith("Race, goal best, margin 0.01, Sequential on ")
+    page = render(hc.Result.open(tmp_path))
+    assert page.count("by looking at scores") == len(told) + 2 and "heatcheck race" in below[0]
+
+    raced(linear, pictures, tmp_path, margin=0.01)
+    assert limits(tmp_path)[1] == below, "a race that is started again tells the same"
+    hc.Benchmark(models=linear, data=pictures, methods=METHODS, **SDS).run(tmp_path, **HOW)
+    assert limits(tmp_path) == ({64: []}, ())
+    raced(linear, pictures, tmp_path, margin=0.01)
+    assert limits(tmp_path) == ({64: []}, ()), "all samples are there, whatever is raced over them"
+
+
+def test_the_page_of_a_race_that_needed_all_samples_warns_of_nothing(linear, pictures, tmp_path):
+    found = raced(linear, pictures[:20], tmp_path, goal="order")
+    assert found.report.cases[0].race.n == 20
+    told, below = limits(tmp_path)
+    assert told[20] == [] and "all 20 samples were needed." in below[0] and "too sure" not in below[0]
 
 
 @pytest.fixture
@@ -266,9 +363,15 @@ def study(tmp_path):
 def test_the_command_line_ends_with_a_verdict_a_table_and_the_share(study):
     found = CliRunner().invoke(app, ["race", study("plain"), "--goal", "top=2", "--margin", "0.3", "--quiet"])
     assert found.exit_code == 0, found.output
-    assert "the best 2 of 3 methods are" in found.stdout and "by more than 0.3" in found.stdout
+    assert "the best 2 of 3 methods are" in found.stdout and "by more than" not in found.stdout
     assert "decided at" in found.stdout and "passes of a full run (" in found.stdout
     assert "−0." in found.stdout and "-0." not in found.stdout
+    near = ["race", study("near"), "--goal", "best", "--margin", "0.8", "--quiet"]
+    shown = CliRunner().invoke(app, near).stdout
+    assert "net: chosen: input_x_gradient; no other is better by more than 0.8 (after 16 of 40 samples)." in shown
+    assert "left out" in shown and "is the best" not in shown
+    told = json.loads(CliRunner().invoke(app, [*near, "--json"]).stdout)["races"][0]
+    assert [row["state"] for row in told["methods"]] == ["chosen", "left out", "not best"] and not told["certain"]
     wrong = CliRunner().invoke(app, ["race", study("plain"), "--goal", "first"])
     assert wrong.exit_code == 2 and "goal 'first' should be" in wrong.stderr
 

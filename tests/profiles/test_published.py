@@ -64,6 +64,26 @@ def test_an_unknown_paper_is_named_and_the_known_ones_are():
         paper_key("idsd")
 
 
+WIDE = {
+    "IDSDS": "idsds_table4_idsds",
+    "IDS": "idsds_table5_ids",
+    "SDS": "idsds_table6_sds",
+    "FunnyBirds": "idsds_table7_funnybirds",
+}
+
+
+def test_the_wide_table_has_the_same_numbers_and_no_others(shared):
+    """`idsds_tables4to7_wide.csv` is left out of the package: Tables 4 to 7 side by side, and empty cells."""
+    with (shared / "spec" / "published" / "idsds_tables4to7_wide.csv").open(encoding="utf-8", newline="") as file:
+        wide = list(csv.DictReader(file))
+    assert wide[0].keys() == {"method", *WIDE}
+    tables = {table.name: table for table in published_tables("idsds")}
+    for column, name in WIDE.items():
+        long = {row["method"]: row[column] for row in tables[name].rows}
+        assert {row["method"]: row[column] for row in wide if row[column]} == long
+    assert len(wide) == 21 and "idsds_tables4to7_wide" not in tables
+
+
 @pytest.mark.skipif("HEATCHECK_SHARED" not in os.environ, reason="the collected tables are not here")
 def test_the_package_has_the_collected_tables_unchanged():
     source = Path(os.environ["HEATCHECK_SHARED"]) / "spec" / "published"

@@ -95,6 +95,11 @@ class Side:
         return str(self.model["name"])
 
     @property
+    def data(self) -> str:
+        """The data set's own name; tables add what tells apart the studies of one folder."""
+        return self.section.section.data
+
+    @property
     def circular(self) -> set[tuple[str, str]]:
         """Methods and metrics, by their labels, of which the one asks the other's own questions."""
         return {(method, metric) for method, metric in self.model["circular"]}
@@ -232,7 +237,7 @@ def _same_samples(old: Side, new: Side) -> Iterator[str]:
     Raises:
         SpecError: they differ in what may not.
     """
-    for what, a, b in (("data", old.section.data, new.section.data), *_settings(old, new)):
+    for what, a, b in (("data", old.data, new.data), *_settings(old, new)):
         if a != b:
             raise SpecError(f"the runs cannot be paired: {what} is {a} for the base and {b} for the candidate")
     first, second = ({s["name"]: s["digest"] for s in side.section.manifest["samples"]} for side in (old, new))

@@ -2,14 +2,15 @@
 
 Every look is a run of the same folder on the first samples of one seeded order, with the methods and metrics that are still
 open. What is stored is not computed again, so a race that was killed comes to the same verdict when it is started again,
-and a full run into the same folder goes on from it.
+and a full run into the same folder goes on from it. The study of a look says that it is one: intervals that suppose a
+number of samples fixed before are too short there.
 """
 
 import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from heatcheck.report.race import RaceCase, RaceReport
 from heatcheck.run.forecast import forecast, shapes_of
 from heatcheck.run.manifest import component_facts, model_record
 from heatcheck.run.naming import naming
+from heatcheck.run.raced import RACE
 from heatcheck.run.runtime import Runtime
 from heatcheck.run.setup import Part, Setup, place, prepare
 from heatcheck.stats import Facts
@@ -127,6 +129,28 @@ def run_race(
     return engine.result()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Look(Benchmark):
+    """A benchmark whose study says that it is a look of a race, which a reader of its intervals must know.
+
+    Args:
+        looked: what the race is to find, and how many samples its benchmark has.
+    """
+
+    looked: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, bench: Benchmark, goal: Goal, samples: int) -> "Look":
+        """A look of a race on `samples` samples."""
+        known = {part.name: getattr(bench, part.name) for part in fields(bench)}
+        return cls(**known, looked={"goal": str(goal), "margin": goal.margin or None, "of": samples})
+
+    def setup(self, samples: int | None = None) -> Setup:
+        """As that of a benchmark, with the race in the study's record."""
+        found = super().setup(samples)
+        return replace(found, record={**found.record, RACE: dict(self.looked)})
+
+
 @dataclass
 class Engine:
     """Runs the looks of a race.
@@ -208,7 +232,7 @@ class Engine:
             return
         methods, metrics = course.racing(), course.open
         found = replace(
-            self.bench,
+            Look.of(self.bench, self.goal, len(self.setup.data)),
             models=dict(model),
             methods={label: component for label, component in self.setup.methods if label in methods},
             metrics={label: component for label, component in self.setup.metrics if label in metrics},

@@ -32,7 +32,8 @@ def race(
 
     Runs the study on more and more samples, in one seeded order, and stops explaining a method as soon as its place is
     certain, whatever happens on the others; a metric whose goal is reached is asked no further. Verdicts are about the
-    mean over all samples and hold with 95 % confidence, however often it was looked. Killed or interrupted, the same
+    mean over all samples and hold with 95 % confidence, however often it was looked. A method is called best where that is
+    certain, and chosen where only the margin settles it. Killed or interrupted, the same
     command goes on and ends with the same verdict; `heatcheck run` into the same folder measures the rest.
 
     [bold]Examples[/bold]

@@ -28,6 +28,7 @@ from heatcheck.models.text_questions import (
     knows_types,
     reads_last_place,
     unpadded,
+    vocabulary_size,
     word_embedding,
 )
 from heatcheck.models.tokens import Tokens, filler, pieces, special_ids, token_mask, tokenized, tokenizer_digest
@@ -227,7 +228,7 @@ class TextModel(TorchModel):
 
     def _check_ids(self, sample: Sample) -> None:
         """Refuse token ids that the network has no place or no embedding for; where to cut them is the tokenizer's to know."""
-        ids, known = sample.content, getattr(self._network.get_input_embeddings(), "num_embeddings", None)
+        ids, known = sample.content, vocabulary_size(self._network)
         if ids.numel() > self.longest:
             raise HeatcheckError(
                 f"sample {sample.name!r} has {ids.numel()} token ids, and {self.name} reads {self.longest}; tokenize with "

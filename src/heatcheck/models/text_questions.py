@@ -26,6 +26,11 @@ def word_embedding(network: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
     return partial(_first, module)
 
 
+def vocabulary_size(network: nn.Module) -> int | None:
+    """How many token ids have a word embedding; None where the network does not say."""
+    return getattr(network.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
+
+
 def _first(module: Callable[[Tensor], Any], ids: Tensor) -> Tensor:
     found = module(ids)
     embeds: Tensor = found[0] if isinstance(found, tuple) else found  # I-BERT gives the scale of its integers as well

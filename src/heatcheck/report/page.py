@@ -12,6 +12,7 @@ from heatcheck.report.exhibits import Exhibits
 from heatcheck.report.heat_map import heat_map
 from heatcheck.report.method_view import MethodView
 from heatcheck.report.multiverse import MultiverseView, multiverse_view
+from heatcheck.report.raced import beside_race, race_facts
 from heatcheck.report.retraining import RetrainingView, retraining_view
 from heatcheck.report.source import RunSource
 from heatcheck.report.verdict import verdict_of
@@ -46,6 +47,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         concordance = cases.concordance_of(here)
         details = samples.sample_details(measured.samples(), model)
         names = here.samples
+        first = verdict_of(here, methods, metrics, overall, bool(few), concordance)
         views.append(
             CaseView(
                 model=model,
@@ -56,7 +58,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
                 metrics=metrics,
                 overall=overall,
                 never_better=cases.never_better(here, methods),
-                verdict=verdict_of(here, methods, metrics, overall, bool(few), concordance),
+                verdict=beside_race(first, tables.run, model, data),
                 smallest_p=few,
                 agreement=cases.agreement_of(here, metrics),
                 concordance=concordance,
@@ -83,6 +85,7 @@ def page_view(source: RunSource, title: str | None = None) -> PageView:
         data={"cases": script},
         along=trajectory_views(along, {(view.model, view.data): view.methods for view in views}),
         heat_map=heat_map(tables.board, tables.run),
+        races=tuple(race_facts(tables.run)),
     )
 
 

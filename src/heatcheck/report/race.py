@@ -51,19 +51,27 @@ class RaceCase:
         return f"{where}{self._found()}{self._cost()}{self._beside_random()}"
 
     def _found(self) -> str:
-        race, goal = self.race, self.race.goal
+        """Who is the best where that is certain; else who is chosen, and what is known of the others."""
+        race, k, of = self.race, self.race.goal.best, f"of {len(self.race.methods)} methods"
+        if not all(race.certain):
+            chosen = f"chosen order: {', '.join(race.chosen)}" if k is None else f"chosen: {_listed(race.chosen)}"
+            return f"{chosen}; {self._bound()}"
+        if k is None:
+            return f"the order is {', '.join(race.chosen)}"
+        if k == 1:
+            return f"{race.chosen[0]} is the best {of}"
+        return f"the best {k} {of} are {_listed(race.chosen)}"
+
+    def _bound(self) -> str:
+        """What is known where the scores do not tell all methods' places: who is equal, what the margin excludes."""
+        goal, ties = self.race.goal, self._ties()
+        if not goal.margin:
+            return ties or "the scores tell no more"
         if goal.best is None:
-            words = f"the order is {', '.join(race.chosen)}"
-            bound = "no method is better than one before it"
-        elif goal.best == 1:
-            words, bound = f"{race.chosen[0]} is the best of {len(race.methods)} methods", "no other is better"
+            who = "no method is better than one before it"
         else:
-            words = f"the best {goal.best} of {len(race.methods)} methods are {_listed(race.chosen)}"
-            bound = "no other is better than one of them"
-        ties = self._ties()
-        if ties:
-            return f"{words}; {ties}"
-        return f"{words}; {bound} by more than {goal.margin:g}" if goal.margin else words
+            who = "no other is better" if goal.best == 1 else "no other is better than one of them"
+        return f"{ties}{'; ' if ties else ''}{who} by more than {goal.margin:g}"
 
     def _ties(self) -> str:
         """Methods whose means over all samples are equal, where that concerns the goal."""
@@ -156,6 +164,7 @@ class RaceReport:
                     "settled": case.race.settled,
                     "n": case.race.n,
                     "chosen": list(case.race.chosen) if case.race.settled else None,
+                    "certain": case.race.settled and all(case.race.certain),
                     "verdict": case.verdict(),
                     "methods": case.rows(),
                 }

@@ -217,6 +217,7 @@ class PageView:
         data: what the page's script reads.
         along: the rankings along trainings of which there are at least three checkpoints.
         heat_map: models against methods, where there are several models.
+        races: how far races went, where the run is one's.
     """
 
     title: str
@@ -227,3 +228,4 @@ class PageView:
     data: dict[str, Any] = field(repr=False)
     along: tuple[TrajectoryView, ...] = ()
     heat_map: HeatMap | None = None
+    races: tuple[str, ...] = ()

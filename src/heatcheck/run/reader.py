@@ -19,6 +19,7 @@ from heatcheck.run.lending import Candidate, Loan, lender, trained_by, why_nobod
 from heatcheck.run.naming import Naming, naming
 from heatcheck.run.packing import map_row, score_row
 from heatcheck.run.planted import SYNSCORE, TRUTHS, about_planted, learnt, planted_in
+from heatcheck.run.raced import races
 from heatcheck.run.store import Store, StoredMap
 from heatcheck.run.table import CellBlock, Vocabulary, curve_rows, joined
 from heatcheck.run.union import Section, union
@@ -157,6 +158,7 @@ class RunReader:
             "peak_bytes": m.get("peak_bytes", 0),
             "finished": m["finished"],
             "union": self.lines,
+            "races": races(section.section for section in self.sections),
         }
 
     def _data(self) -> dict[str, Any]:

@@ -12,7 +12,9 @@ that is. What is certain then:
   more than the margin. Claims chain: a method that was out earlier is worse than one that is bounded by the margin.
 - a method that is left out rests as soon as that holds for it: it is explained no further, unless others are chosen
   against which it does not hold. Then it is woken and makes up for the samples that it missed.
-- the order is certain where no method can be better by more than the margin than one that stands before it.
+- the order is settled where no method can be better by more than the margin than one that stands before it.
+
+What only the margin settles is not certain: such methods are chosen and left out, they are not the best and the others.
 """
 
 import math
@@ -175,6 +177,16 @@ class Race:
         return all(self.decided[: len(self.methods)])
 
     @property
+    def certain(self) -> tuple[bool, ...]:
+        """Per method, whether the scores tell its place; else only the margin settles it, or it is equal to another."""
+        m = len(self.methods)
+        if self.goal.best is None:
+            told = self.better | self.better.T | np.eye(len(self.rows), dtype=bool)
+            return tuple(bool(row.all()) for row in told[:m, :m])
+        inside, out = self._places()
+        return tuple((inside | out).tolist())
+
+    @property
     def alpha(self) -> float:
         """The probability of error of each pair."""
         size = len(self.rows)
@@ -314,13 +326,14 @@ class Race:
         return {b for b in ranked[self.goal.best :] if not out[b]} <= self._resting()
 
     def states(self) -> list[str]:
-        """What is known of each method's place, in words."""
+        """What is known of each method's place, in words: best where that is certain, chosen where the margin settles it."""
         ranked = self._ranked()
         if self.goal.best is None:
             return [f"{'rank' if n else 'open, rank'} {ranked.index(a) + 1}" for a, n in enumerate(self._own())]
-        words = ("best", "not best") if self.goal.best == 1 else (f"top {self.goal.best}", f"not top {self.goal.best}")
-        chosen = set(ranked[: self.goal.best])
-        return [(words[0] if a in chosen else words[1]) if n else "open" for a, n in enumerate(self._own())]
+        sure = ("best", "not best") if self.goal.best == 1 else (f"top {self.goal.best}", f"not top {self.goal.best}")
+        chosen, certain = set(ranked[: self.goal.best]), self.certain
+        words = [(sure if certain[a] else ("chosen", "left out"))[a not in chosen] for a in range(len(ranked))]
+        return [word if n else "open" for word, n in zip(words, self._own(), strict=True)]
 
     def _own(self) -> Sequence[int]:
         return self.decided[: len(self.methods)]
