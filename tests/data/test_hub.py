@@ -140,6 +140,18 @@ def test_the_split_to_evaluate_on(package: StandIn) -> None:
     assert modality_of_data("hf-data:imdb") == "text"
 
 
+def test_a_tokenized_data_set_keeps_its_texts_and_class_names() -> None:
+    ids = {"input_ids": [1, 2, 3], "token_type_ids": [0, 1, 1]}
+    for table in (Table({**NLI[0], **ids}), Stream(Table({**NLI[0], **ids}))):
+        data = load_data(table)
+        assert (data[0].content, data[0].label) == (TextPair("It rains.", "It is wet."), 1)
+        assert data.classes == Names.names and "token ids beside them are not used" in data.notes[0]
+
+
+def test_planted_words_leave_the_labels_out(package: StandIn) -> None:
+    assert "contents are 'sentence'; not used: label, idx" in load_data("planted:hf-data:glue:sst2").notes
+
+
 def test_pairs_and_streams(package: StandIn) -> None:
     assert load_data("hf-data:org/nli")[0].content == TextPair("It rains.", "It is wet.")
     stream = load_data(Stream(TABLES["train"]))

@@ -1,10 +1,14 @@
 """Labels as people write them: indices, names, or numbers of a regression, and never two of these at once."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
+from torch.utils.data import Subset
 
 from heatcheck.data import Dataset, load_data
 from heatcheck.data.labels import Labels, as_index, as_number
@@ -18,6 +22,7 @@ MUTANTS = (
         "if False:",
         "test_a_number_among_names_is_no_index_of_them",
     ),
+    ("data/labels.py", "if _is_list(written):", "if False:", "test_lists_of_classes_are_no_labels"),
     ("data/matching.py", "s.label >= classes", "s.label > classes", "test_an_index_beyond_the_classes_is_told"),
 )
 
@@ -101,3 +106,43 @@ def test_numbers_are_finite() -> None:
 def test_classes_that_were_given_have_no_fractions() -> None:
     data = load_data([("a", "0.5"), ("b", "1")], classes=["x", "y"])
     assert labels(data) == [None, 1] and not data.fractional
+
+
+LISTS = [{"text": "good", "labels": [0, 2]}, {"text": "bad", "labels": []}, {"text": "fine", "labels": None}]
+
+
+def lists_as(form: str, folder: Path) -> Any:
+    """The same texts with lists of classes, in one of many forms."""
+    if form == "jsonl":
+        (folder / "a.jsonl").write_text("\n".join(map(json.dumps, LISTS)))
+        return folder / "a.jsonl"
+    if form == "parquet":
+        pl.DataFrame(LISTS).write_parquet(folder / "a.parquet")
+        return folder / "a.parquet"
+    if form == "data set":
+        return Subset(LISTS, range(len(LISTS)))
+    if form == "tensors":
+        return [{**row, "labels": row["labels"] and torch.tensor(row["labels"])} for row in LISTS]
+    return pl.DataFrame(LISTS) if form == "frame" else LISTS
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "frame", "dicts", "tensors", "data set"])
+def test_lists_of_classes_are_no_labels(form: str, tmp_path: Path) -> None:
+    data = load_data(lists_as(form, tmp_path))
+    assert [(s.content, s.label, s.problem) for s in data] == [(row["text"], None, None) for row in LISTS]
+    column = "column " if form in ("jsonl", "parquet", "frame") else ""
+    assert f", labels are {column}'labels'" in data.notes[0]
+    assert data.notes[1:] == (
+        "2 of 3 samples count as unlabelled: 2 × its label is a list of classes; name the one to explain with --target "
+        "(in Python target=), such as '00000'",
+    )
+
+
+def test_a_column_of_lists_gives_way_to_plain_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"phrase": f"some words {i}", "stars": i % 2, "labels": [0, 2], "tags": ["x"]} for i in range(3)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert labels(load_data(path)) == [0, 1, 0]
+    for name in ("labels", "tags"):
+        data = load_data(path, text_column="phrase", label_column=name)
+        assert f"labels are column '{name}'" in data.notes[0] and "3 × its label is a list" in data.notes[1]

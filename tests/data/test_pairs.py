@@ -6,8 +6,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import heatcheck as hc
 from heatcheck.api.study import Study
@@ -26,6 +28,13 @@ MUTANTS = (
     ("data/eraser.py", "start += len(text) + 1", "start += len(text)", "test_rationales_of_both_documents"),
     ("data/eraser.py", "if set(ids) == set(parts):", "if False:", "test_rationales_of_both_documents"),
     ("data/tables.py", "or usual_pair(columns)", "or ()", "test_usual_names"),
+    (
+        "data/items.py",
+        "not (texts and all(_are_texts(item[key]) for key in texts))",
+        "True",
+        "test_texts_beside_token_ids",
+    ),
+    ("data/items.py", "if len(item) > 3 or not _may_be_label(item[2]):", "if False:", "test_parts_that_would_be_lost"),
 )
 PAIR = TextPair("It rains.", "It is wet.")
 ROW = {"premise": PAIR.first, "hypothesis": PAIR.second, "label": 0}
@@ -88,6 +97,91 @@ def test_objects() -> None:
     assert contents(batch) == contents([batch]) == [TextPair("a", "c"), TextPair("b", "d")]
     assert [s.label for s in load_data(([PAIR, TextPair("a", "b"), PAIR], [1, 0, 1]))] == [1, 0, 1]
     assert hc.TextPair is TextPair
+
+
+TRIPLES = [("A man eats a fish.", "Somebody eats.", 0), ("It rains.", "It is wet.", 2)]
+FIRSTS, SECONDS, CLASSES = map(list, zip(*TRIPLES, strict=True))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        TRIPLES,
+        [list(triple) for triple in TRIPLES],
+        iter(TRIPLES),
+        [(FIRSTS, SECONDS, CLASSES)],
+        DataLoader(TRIPLES, batch_size=2),
+    ],
+    ids=["tuples", "lists", "an iterable", "a batch", "a loader"],
+)
+def test_two_texts_and_a_label(spec: Any) -> None:
+    data = load_data(spec)
+    assert [(s.content, s.label) for s in data] == [(TextPair(a, b), label) for a, b, label in TRIPLES]
+    assert data.notes == ("items are pairs of texts, their first two parts, and labels, the third",)
+
+
+def test_two_texts_and_a_word_or_no_label() -> None:
+    data = load_data([("a", "b", "yes"), ("c", "d", "no"), ("e", "f", None)])
+    assert [s.label for s in data] == [1, 0, None] and data.classes == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [("A man eats.", "Somebody eats.", 0, "dev-7"), ("A man eats.", "Somebody eats.", {"label": 0}), list("abcde")],
+)
+def test_parts_that_would_be_lost(item: Any) -> None:
+    with pytest.raises(HeatcheckError, match=f"items have {len(item)} parts, '{item[0]}', '{item[1]}', .*give dicts"):
+        load_data([item])
+
+
+def test_parts_that_are_not_used_are_said() -> None:
+    data = load_data([("good", 1, "dev-7", 3.5), ("bad", 0, "dev-8", 1.5)])
+    assert [(s.content, s.label) for s in data] == [("good", 1), ("bad", 0)]
+    assert data.notes == ("contents are the first part of items, labels the second; not used: 'dev-7', float",)
+
+
+def test_labels_that_may_be_second_texts_are_said() -> None:
+    rows = [triple[:2] for triple in TRIPLES]
+    for spec in (rows, DataLoader(rows), [(f"text {i}", f"w{i}") for i in range(11)]):
+        (note,) = load_data(spec).notes
+        assert "every label is another text, such as '" in note and "hc.TextPair(first, second)" in note
+    few = [("good", "pos"), ("bad", "neg")]
+    repeated = [*rows, ("He eats.", "Somebody eats.")]
+    for spec in (few, repeated, [("a.png", "a cat"), ("b.png", "a dog")], [(f"text {i}", i) for i in range(11)]):
+        assert not any("TextPair" in note for note in load_data(spec).notes)
+    assert not load_data(rows, classes=SECONDS).notes
+
+
+IDS = {"input_ids": [101, 7, 102, 8, 102], "token_type_ids": [0, 0, 0, 1, 1], "attention_mask": [1] * 5}
+
+
+def test_texts_beside_token_ids() -> None:
+    beside = (
+        "; token ids beside them are not used (--text-column input_ids, in Python text_column=, names them instead)"
+    )
+    (pair,) = found = load_data([{**ROW, **IDS}])
+    assert (pair.content, pair.label) == (PAIR, 0)
+    assert found.notes == (f"contents are pairs of 'premise' and 'hypothesis', labels are 'label'{beside}",)
+    single = {
+        "id": 3,
+        "text": "It rains.",
+        "spans": [[3, 8]],
+        **{key: IDS[key] for key in ("input_ids", "attention_mask")},
+    }
+    (text,) = found = load_data([single])
+    assert text.content == "It rains." and text.reference["spans"] == [[3, 8]]
+    assert found.notes == (f"contents are 'text', no labels; not used: id{beside}",)
+    assert contents({"text": ["a", "b"], "input_ids": torch.tensor([[1, 2], [3, 4]])}) == ["a", "b"]
+    (ids,) = contents([single], text_column="input_ids")
+    (other,) = contents([{**single, "text": 7}])
+    assert ids.tolist() == other.tolist() == IDS["input_ids"]
+
+
+def test_token_ids_of_a_pair_alone_ask_for_the_texts() -> None:
+    with pytest.raises(
+        HeatcheckError, match=r"token_type_ids are not all 0.*give the two texts, .*hc\.TextPair\(first"
+    ):
+        load_data([{**IDS, "label": 0}])
 
 
 def test_an_unusable_part_is_the_pairs_problem() -> None:

@@ -154,6 +154,16 @@ def test_what_cannot_be_planted_in_keeps_its_reason(tmp_path: Path) -> None:
     assert ", ".join(WORDS) == DISTRACTORS
 
 
+def test_notes_do_not_speak_of_the_labels_of_the_source(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    for content, said in (
+        ("id,text,label\n7,good film,1\n8,bad film,0\n", "texts are column 'text'; not used: id, label"),
+        ("text\ngood film\n", "texts are column 'text'"),
+    ):
+        path.write_text(content)
+        assert load_data(f"planted:{path}").notes[1] == said
+
+
 def _lines(tmp_path: Path, texts: list[str], **_: Any) -> Path:
     path = tmp_path / "texts.tsv"
     path.write_text("\n".join(["text", *texts]))

@@ -1,8 +1,10 @@
 """Texts in tables."""
 
+import gzip
 import json
 import os
 from pathlib import Path
+from random import Random
 
 import polars as pl
 import pytest
@@ -11,7 +13,11 @@ from heatcheck.core.types import HeatcheckError, Modality, digest_of
 from heatcheck.data import load_data
 
 SHARED = Path(os.environ.get("HEATCHECK_SHARED", Path(__file__).parents[2].parent / "shared"))
-MUTANTS = (("data/tables.py", " and not (v is None and c in structured)", "", "test_parquet"),)
+MUTANTS = (
+    ("data/tables.py", " and not (v is None and c in structured)", "", "test_parquet"),
+    ("data/tables.py", "max(_STRAY, 0.1 * len(start))", "0", "test_a_bad_text_does_not_make_a_bad_file"),
+    ("data/tables.py", " and control > 0.01 * len(start)", "", "test_a_bad_text_does_not_make_a_bad_file"),
+)
 
 
 def table(tmp_path: Path, text: str, suffix: str = "csv") -> Path:
@@ -146,6 +152,48 @@ def test_invalid_utf8_is_that_rows_problem(tmp_path: Path) -> None:
     path.write_bytes(b"text,label\ncaf\xe9,1\ngood,0\n")
     data = load_data(path)
     assert [s.problem for s in data] == ["the text is not valid UTF-8", None]
+
+
+GARBAGE = {
+    "random": Random(0).randbytes(3000),
+    "packed": gzip.compress(b"text,label\ngood,1\n" * 500 + Random(0).randbytes(99), mtime=0),
+    "picture": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(20)) * 3,
+    "UTF-16 without a mark": ("text,label\n" + "good,1\n" * 20).encode("utf-16-le"),
+    "late": b"good film\n" * 10 + bytes(range(256)) * 300,
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "txt"])
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_file_that_is_no_text_is_refused_at_once(tmp_path: Path, suffix: str, kind: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    path.write_bytes(GARBAGE[kind])
+    with pytest.raises(
+        HeatcheckError, match=rf"x\.{suffix}' is no text file: \d+% of its first [\d,]+ bytes are control"
+    ):
+        load_data(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problems"),
+    [
+        (b"text,label\n\x00\x01\x02,1\ngood,0\n", [None, None]),
+        (b"text,label\n" + b"\x00\xff" * 50 + b",1\n" + b"good,0\n" * 200, ["the text is not valid UTF-8", *[None] * 200]),
+        ("text,label\nхороший фильм,1\n".encode("cp1251") * 9, None),
+        ("text,label\nхороший фильм,1\n".encode(), [None]),
+        (b"text\n\x1b[1mgood\x1b[0m\n" * 9, None),
+    ],
+    ids=["one short text", "one of many texts", "another encoding", "UTF-8", "escapes"],
+)  # fmt: skip
+def test_a_bad_text_does_not_make_a_bad_file(tmp_path: Path, content: bytes, problems: list[str | None] | None) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    found = [s.problem for s in load_data(tmp_path / "x.csv")]
+    assert problems is None or found == problems
+
+
+def test_utf_16_with_a_mark_is_not_refused_as_binary(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(("good film\n" * 9).encode("utf-16"))
+    assert load_data(tmp_path / "x.txt")[0].problem == "the text is not valid UTF-8"
 
 
 def test_a_very_long_text(tmp_path: Path) -> None:

@@ -91,12 +91,13 @@ LabelsArg = PathLike | Sequence[Any] | Mapping[str, Any] | Tensor | np.ndarray |
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a user may say about a source beside its place."""
+    """What a user may say about a source beside its place; notes leave out labels that do not count."""
 
     samples: int | None = None
     classes: ClassesArg = None
     text_column: TextColumnArg = None
     label_column: str | int | None = None
+    labels_count: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from heatcheck.core.spec import suggest
 from heatcheck.core.types import HeatcheckError, Modality, Sample, TextPair, digest_of_tensor
 from heatcheck.data.base import SourceOptions
 from heatcheck.data.images import SUFFIXES, picture_sample
+from heatcheck.data.labels import Labels
 from heatcheck.data.references import KINDS, picture_with, text_with
 from heatcheck.data.tables import LABEL_COLUMNS, TEXT_COLUMNS, asked_columns, text_of, usual_pair
 from heatcheck.data.texts import text_sample
@@ -26,12 +27,16 @@ CONTENT_KEYS = (
     "pixels",
     "input",
     "inputs",
-    "input_ids",
     *TEXT_COLUMNS,
+    "input_ids",
 )
 LABEL_KEYS = (*LABEL_COLUMNS, "fine_label", "coarse_label")
 _TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 _INTEGERS = (torch.int64, torch.int32, torch.int16)
+_FEW = 10
+"""Items of which each may have another class."""
+_SHOWN = 40
+"""Characters of a text that a message repeats."""
 
 
 def split(item: Any, options: SourceOptions) -> tuple[Any, Any]:
@@ -39,20 +44,39 @@ def split(item: Any, options: SourceOptions) -> tuple[Any, Any]:
 
     Raises:
         HeatcheckError: the item is a dict without a known key, or holds several inputs.
+
+    >>> split(("It rains.", "It is wet.", 0), SourceOptions())
+    (TextPair(first='It rains.', second='It is wet.'), 0)
     """
     if isinstance(item, Mapping):
         contents, label = keys_of(item, options)
         found = _tokens(item) if contents == ("input_ids",) else text_of(item, contents)
         return _content(found), None if label is None else item[label]
     if isinstance(item, tuple | list) and item and not isinstance(item, TextPair):
-        if len(item) > 1 and not _may_be_label(item[1]):
-            raise HeatcheckError(
-                f"items have {len(item)} parts, {', '.join(_kind(part) for part in item)}: one input and its label are "
-                "understood; for a model of several inputs, give one and fix the others in a function around the model, "
-                'for what a map should show, give dicts such as {"image": …, "label": …, "mask": …}'
-            )
-        return _content(item[0]), item[1] if len(item) > 1 else None
+        return _split_parts(item)
     return _content(item), None
+
+
+def _split_parts(item: Sequence[Any]) -> tuple[Any, Any]:
+    if _is_pair(item):
+        if len(item) > 3 or not _may_be_label(item[2]):
+            raise HeatcheckError(
+                f"{_parts(item)}: two texts and their label are understood, (first, second, label), or one text and its label; "
+                'for more, give dicts such as {"premise": …, "hypothesis": …, "label": …, "spans": …}'
+            )
+        return TextPair(str(item[0]), str(item[1])), item[2]
+    if len(item) > 1 and not _may_be_label(item[1]):
+        raise HeatcheckError(
+            f"{_parts(item)}: one input and its label are understood; for a model of several inputs, give one and fix the "
+            "others in a function around the model, for what a map should show, give dicts such as "
+            '{"image": …, "label": …, "mask": …}'
+        )
+    return _content(item[0]), item[1] if len(item) > 1 else None
+
+
+def _is_pair(item: Sequence[Any]) -> bool:
+    """Whether an item of three or more parts begins with two texts."""
+    return len(item) > 2 and all(isinstance(part, str) for part in item[:2]) and not are_picture_paths(item[:1])
 
 
 def keys_of(item: Mapping[str, Any], options: SourceOptions) -> tuple[tuple[str, ...], str | None]:
@@ -81,9 +105,20 @@ def keys_of(item: Mapping[str, Any], options: SourceOptions) -> tuple[tuple[str,
 
 
 def _usual_keys(item: Mapping[str, Any]) -> tuple[str, ...]:
-    """The key of a picture or of something that is ready for a model, the two keys of a pair, or that of a text."""
-    ready = next(((key,) for key in CONTENT_KEYS[: -len(TEXT_COLUMNS)] if key in item), ())
-    return ready or usual_pair(map(str, item)) or next(((key,) for key in TEXT_COLUMNS if key in item), ())
+    """The key of a picture or of something that is ready for a model, the two keys of a pair, or that of a text.
+
+    Token ids are taken where no text stands beside them.
+    """
+    ready = next(((key,) for key in CONTENT_KEYS[: CONTENT_KEYS.index(TEXT_COLUMNS[0])] if key in item), ())
+    texts = usual_pair(map(str, item)) or next(((key,) for key in TEXT_COLUMNS if key in item), ())
+    if "input_ids" in item and not (texts and all(_are_texts(item[key]) for key in texts)):
+        texts = ("input_ids",)
+    return ready or texts
+
+
+def _are_texts(value: Any) -> bool:
+    """Whether it is a text, or a batch of texts."""
+    return isinstance(value, str) or (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value))
 
 
 def _asked(key: str | int, option: str, keys: Sequence[str]) -> str:
@@ -94,17 +129,47 @@ def _asked(key: str | int, option: str, keys: Sequence[str]) -> str:
     raise HeatcheckError(f"{option}={key!r}: items have no such key; they have {', '.join(keys)}{hint}")
 
 
-def key_notes(item: Any, options: SourceOptions) -> tuple[str, ...]:
-    """Which keys of dicts are used, and which are not."""
-    if not isinstance(item, Mapping):
+def item_notes(item: Any, n: int, labels: Labels, options: SourceOptions) -> tuple[str, ...]:
+    """Which keys of dicts and parts of tuples are used, and which are not, by the first of n items."""
+    if isinstance(item, Mapping):
+        return _key_notes(item, options)
+    if not isinstance(item, tuple | list) or isinstance(item, TextPair):
         return ()
+    if _is_pair(item):
+        return ("items are pairs of texts, their first two parts, and labels, the third",)
+    if len(item) > 2:
+        rest = ", ".join(_kind(part) for part in item[2:])
+        return (f"contents are the first part of items, labels the second; not used: {rest}",)
+    return _second_texts(item, n, labels)
+
+
+def _second_texts(item: Sequence[Any], n: int, labels: Labels) -> tuple[str, ...]:
+    """A note, where no two labels are the same and they may be the second texts of pairs."""
+    texts = len(item) == 2 and all(isinstance(part, str) for part in item) and not are_picture_paths(item[:1])
+    if not texts or not labels.only_names or labels.classes is None or len(labels.classes) != n:
+        return ()
+    if n <= _FEW and not all(len(name.split()) > 1 for name in labels.classes):
+        return ()
+    return (
+        f"every label is another text, such as {_kind(item[1])}: if items are pairs of texts, give "
+        "hc.TextPair(first, second), or (first, second, label)",
+    )
+
+
+def _key_notes(item: Mapping[str, Any], options: SourceOptions) -> tuple[str, ...]:
     contents, label = keys_of(item, options)
-    used = {*contents, label, *KINDS, *(_TOKENS if contents == ("input_ids",) else ())}
+    beside = "input_ids" in item and contents != ("input_ids",)
+    used = {*contents, *KINDS, *(_TOKENS if "input_ids" in item else ()), *((label,) if options.labels_count else ())}
     unused = [str(key) for key in item if key not in used]
-    labels = "no labels" if label is None else f"labels are {label!r}"
+    labels = ", no labels" if label is None else f", labels are {label!r}"
     shown = " and ".join(map(repr, contents))
     said = f"pairs of {shown}" if len(contents) == 2 else shown
-    return (f"contents are {said}, {labels}{'; not used: ' if unused else ''}{', '.join(unused)}",)
+    rest = f"{'; not used: ' if unused else ''}{', '.join(unused)}"
+    tokens = _BESIDE if beside else ""
+    return (f"contents are {said}{labels if options.labels_count else ''}{rest}{tokens}",)
+
+
+_BESIDE = "; token ids beside them are not used (--text-column input_ids, in Python text_column=, names them instead)"
 
 
 def unbatched(item: Any, options: SourceOptions) -> list[Any]:
@@ -145,8 +210,8 @@ def _tokens(item: Mapping[str, Any]) -> Any:
     ids, mask, kinds = (_content(item.get(key)) for key in _TOKENS)
     if isinstance(kinds, Tensor) and kinds.any():
         raise HeatcheckError(
-            "items are pairs of texts (token_type_ids are not all 0): give one text, and fix the other in a function "
-            "around the model"
+            "items are pairs of texts (token_type_ids are not all 0), of which only token ids are given: give the two "
+            'texts, such as {"premise": …, "hypothesis": …, "label": …}, or hc.TextPair(first, second)'
         )
     whole = isinstance(ids, Tensor) and isinstance(mask, Tensor) and ids.shape == mask.shape
     return ids[mask.bool()] if whole else ids
@@ -172,7 +237,13 @@ def _may_be_label(part: Any) -> bool:
     return not isinstance(part, Mapping | Image.Image | Path | bytes)
 
 
+def _parts(item: Sequence[Any]) -> str:
+    return f"items have {len(item)} parts, {', '.join(_kind(part) for part in item)}"
+
+
 def _kind(part: Any) -> str:
+    if isinstance(part, str):
+        return repr(part if len(part) <= _SHOWN else f"{part[: _SHOWN - 1]}…")
     if isinstance(part, Tensor | np.ndarray):
         return f"{type(part).__name__} {list(part.shape)}"
     return f"dict with {', '.join(map(str, part))}" if isinstance(part, Mapping) else type(part).__name__

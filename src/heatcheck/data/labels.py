@@ -35,6 +35,8 @@ class Labels:
         """A class index, or None where nothing is written; and what is wrong with the label, if anything."""
         if is_missing(written):
             return None, None
+        if _is_list(written):
+            return None, "its label is a list of classes; name the one to explain with --target (in Python target=)"
         if isinstance(written, str) and written.strip() in self._by_name:
             index = self._by_name[written.strip()]
             return (
@@ -110,6 +112,11 @@ def is_missing(written: Any) -> bool:
     if written is None or (isinstance(written, str) and written.strip().lower() in ("", "nan")):
         return True
     return isinstance(written, float) and written != written
+
+
+def _is_list(written: Any) -> bool:
+    """Whether a label is a list, or a tensor or array of several values."""
+    return isinstance(written, list | tuple) or (getattr(written, "ndim", 0) > 0 and as_number(written) is None)
 
 
 def as_index(written: Any) -> int | None:

@@ -24,7 +24,7 @@ from heatcheck.data.base import Listing, SourceOptions, distinct, numbered
 from heatcheck.data.items import (
     CONTENT_KEYS,
     are_picture_paths,
-    key_notes,
+    item_notes,
     keys_of,
     modality_of,
     reference_of,
@@ -100,13 +100,14 @@ def _listing(name: str, items: Sequence[Any], options: SourceOptions) -> Listing
     names = numbered(len(items))
     if as_paths or (contents and all(isinstance(c, Path) for c in contents)):
         names = distinct([str(content) for content in contents])
+    labels = Labels.of((label for _, label in pairs), options.classes)
     return Listing(
         name=name or _NAMES[modality],
         modality=modality,
         names=names,
         make=lambda i: (sample_of(modality, names[i], contents[i], reference_of(items[i])), pairs[i][1]),
-        labels=Labels.of((label for _, label in pairs), options.classes),
-        notes=key_notes(items[0], options) if items else (),
+        labels=labels,
+        notes=item_notes(items[0], len(items), labels, options) if items else (),
     )
 
 
@@ -260,7 +261,8 @@ def _from_dataset(
             return Sample(names[position], digest_of("unreadable", names[position]), None, problem=problem), None
         return sample_of(modality, names[position], content, reference_of(item)), label
 
-    notes = (*key_notes(one(first), options), *_changing(modality, lambda: split(one(first), options)[0]))
+    said = item_notes(one(first), len(indices), labels, options)
+    notes = (*said, *_changing(modality, lambda: split(one(first), options)[0]))
     return Listing(name=name, modality=modality, names=names, make=make, labels=labels, notes=notes)
 
 

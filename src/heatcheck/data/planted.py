@@ -56,7 +56,7 @@ def planted(
         words: how many words of a text are kept; 0 keeps all, also those that a model may not read.
     """
     cue, others = _checked(where, str(trigger), str(distractors), seed, words)
-    plain = listing_of(where, replace(options, samples=None, classes=None))
+    plain = listing_of(where, replace(options, samples=None, classes=None, labels_count=False))
     if plain.modality is not Modality.TEXT:
         raise HeatcheckError(f"planted:{where} needs texts; {where!r} holds {plain.modality}s")
     pattern = occurrences(cue)

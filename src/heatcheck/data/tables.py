@@ -1,10 +1,11 @@
 """Texts in tables: CSV, TSV, JSON lines, Parquet."""
 
+import codecs
 import csv
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ LABEL_COLUMNS = ("label", "labels", "target", "class", "sentiment", "category", 
 _LONGEST_CELL = 10**8
 _FEW = 10
 """Rows of a table in which every label may occur once."""
+_START = 2**16
+"""Bytes by which a file is known as text or not."""
+_STRAY = 16
+"""Bytes that are no text and may yet all belong to one bad text of a file."""
+_CONTROL = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True)
@@ -202,11 +209,35 @@ def _row(columns: Sequence[str], line: Sequence[str]) -> Row:
 
 
 def file_text(path: Path) -> str:
-    """A file as UTF-8; bytes that are none stay in, for the samples that have them to say so."""
+    """A file as UTF-8; bytes that are none stay in, for the samples that have them to say so.
+
+    Raises:
+        HeatcheckError: it cannot be read, or is no text file.
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
+        content = path.read_bytes()
     except OSError as error:
         raise HeatcheckError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    _check_text(path, content[:_START])
+    return content.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
+
+
+def _check_text(path: Path, start: bytes) -> None:
+    """Refuse a file that begins with too many bytes that no text has.
+
+    Texts in another encoding have bytes that are no UTF-8, but no control characters: they stay, as do a few bad texts.
+
+    Raises:
+        HeatcheckError: over a tenth of the bytes are control characters or no UTF-8, and over a hundredth the former.
+    """
+    control = len(start) - len(start.translate(None, _CONTROL))
+    stray = control + sum("\udc80" <= c <= "\udcff" for c in start.decode(errors="surrogateescape"))
+    many = stray > max(_STRAY, 0.1 * len(start)) and control > 0.01 * len(start)
+    if many and not start.startswith(_UTF_16):
+        raise HeatcheckError(
+            f"{str(path)!r} is no text file: {stray / len(start):.0%} of its first {len(start):,} bytes are control "
+            "characters or no UTF-8; unpack it if it is packed, and save tables and texts as UTF-8"
+        )
 
 
 def _cells(text: str, delimiter: str) -> list[list[str]]:
@@ -295,7 +326,9 @@ def table_listing(name: str, called: str, rows: Sequence[Row], options: SourceOp
     structured = {column for column, value in cells if isinstance(value, list | dict)}
     plain = (c for c, v in cells if not isinstance(v, list | dict) and not (v is None and c in structured))
     columns = list(dict.fromkeys(plain))
-    chosen = _choose(columns, rows, options, called)
+    listed = dict.fromkeys(column for column, value in cells if isinstance(value, list))
+    lists = [column for column in listed if column not in columns]
+    chosen = _choose(columns, lists, rows, options, called)
     names = numbered(len(rows))
     written = [row.cells.get(chosen.label) if chosen.label is not None else None for row in rows]
 
@@ -311,7 +344,7 @@ def table_listing(name: str, called: str, rows: Sequence[Row], options: SourceOp
         names=names,
         make=make,
         labels=Labels.of(written, options.classes),
-        notes=chosen.notes(columns),
+        notes=chosen.notes(columns, options.labels_count),
     )
 
 
@@ -332,28 +365,41 @@ class _Columns:
     label: str | None
     guessed: bool = False
 
-    def notes(self, columns: Sequence[str]) -> tuple[str, ...]:
+    def notes(self, columns: Sequence[str], labels_count: bool) -> tuple[str, ...]:
         if not self.texts:
             return ()
-        labels = "no labels" if self.label is None else f"labels are column {self.label!r}"
-        unused = [column for column in columns if column not in (*self.texts, self.label)]
+        labels = ", no labels" if self.label is None else f", labels are column {self.label!r}"
+        used = (*self.texts, self.label) if labels_count else self.texts
+        unused = [column for column in columns if column not in used]
         rest = f"; not used: {', '.join(unused)}" if unused else ""
-        remedy = _OTHERS if self.guessed or (unused and self.label is None) else ""
+        remedy = _OTHERS if self.guessed or (unused and self.label is None and labels_count) else ""
         bare = list(columns) == [str(i) for i in range(len(columns))]
         head = "the first row is no header but a sample; " if bare else ""
         texts = f"column {self.texts[0]!r}"
         if len(self.texts) == 2:
             texts = f"pairs of columns {self.texts[0]!r} and {self.texts[1]!r}"
-        return (f"{head}texts are {texts}, {labels}{rest}{remedy}",)
+        return (f"{head}texts are {texts}{labels if labels_count else ''}{rest}{remedy}",)
 
 
 _OTHERS = " (--text-column and --label-column, in Python text_column= and label_column=, name others)"
 
 
-def _choose(columns: Sequence[str], rows: Sequence[Row], options: SourceOptions, called: str) -> _Columns:
+def _choose(
+    columns: Sequence[str], lists: Sequence[str], rows: Sequence[Row], options: SourceOptions, called: str
+) -> _Columns:
+    """The columns of texts and labels; labels that are lists of classes only where there are no others."""
+    if options.label_column in lists:
+        return replace(_plain(columns, rows, options, None, called), label=str(options.label_column))
     label = _usual(columns, LABEL_COLUMNS)
     if options.label_column is not None:
         label = _named_column(options.label_column, columns, "label_column", called)
+    chosen = _plain(columns, rows, options, label, called)
+    return chosen if chosen.label is not None else replace(chosen, label=_usual(lists, LABEL_COLUMNS))
+
+
+def _plain(
+    columns: Sequence[str], rows: Sequence[Row], options: SourceOptions, label: str | None, called: str
+) -> _Columns:
     asked = asked_columns(options.text_column, columns)
     texts = tuple(_named_column(column, columns, "text_column", called) for column in asked) or usual_pair(columns)
     if not texts:
