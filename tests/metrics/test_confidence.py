@@ -10,8 +10,8 @@ from heatcheck.core.types import NotApplicable
 MUTANTS = (
     (
         "metrics/confidence.py",
-        "(sites - low) / (high - low), 1.0)",
-        "sites / high, 1.0)",
+        "(values - low) / (high - low), 1.0)",
+        "values / high, 1.0)",
         "test_scale_and_shift_change_nothing",
     ),
     ("metrics/confidence.py", ".clamp_min(0) / before", " / before", "test_a_linear_model_has_a_closed_form"),
@@ -27,6 +27,12 @@ MUTANTS = (
         "domain.delete(batch.x.take(rows), keep[method[i], rows], full.take(rows))",
         "domain.delete(batch.x.take(rows), 1 - keep[method[i], rows], full.take(rows))",
         "test_a_linear_model_has_a_closed_form",
+    ),
+    (
+        "metrics/confidence.py",
+        "units.spread(shown, outside=1.0)",
+        "units.spread(shown / units.area.clamp_min(1), outside=1.0)",
+        "test_words_and_cells_fade_as_one",
     ),
 )
 
@@ -138,3 +144,24 @@ def test_it_costs_one_pass_per_map(toys):
     probe = toys.probe_on(model)
     toys.score("average_drop", model, batch, toys.random_maps(model, batch, 4), probe)
     assert probe.spent.forwards == 3 * (1 + 4)
+
+
+@pytest.mark.parametrize(("kind", "units"), [("text", "word"), ("image", "grid(3)")])
+def test_words_and_cells_fade_as_one(toys, kind, units):
+    """As on sites, with the sum over its unit at every site."""
+    model = toys.words(bent=True) if kind == "text" else toys.bent(2, 6)
+    batch = toys.sentences(model, (5, 8, 7)) if kind == "text" else toys.pictures(model, 3, 2, 6)
+    maps = toys.random_maps(model, batch, 4)
+    number = batch.x["word"] if kind == "text" else torch.arange(36).expand(3, 36) // 12 * 3 + torch.arange(36) % 6 // 2
+    drop, rise = (
+        toys.score(f"{m}(units={units})", model, batch, maps) for m in ("average_drop", "increase_in_confidence")
+    )
+    clean = toys.probe_on(model).clean(batch).read("prob")
+    for j in range(4):
+        for i in range(3):
+            heat = maps.sites()[j, i]
+            summed = torch.stack([heat[number[i] == own].sum() for own in number[i]])
+            p, after = float(clean[i]), slow_p(model, batch, i, summed, model.domain.deletable(batch.x)[i])
+            assert drop.value[j, i] == pytest.approx(max(0.0, p - after) / p, abs=1e-12)
+            assert rise.value[j, i] == float(after > p)
+    assert not torch.equal(drop.value, toys.score("average_drop", model, batch, maps).value)

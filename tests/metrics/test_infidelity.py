@@ -65,6 +65,36 @@ MUTANTS = (
         "(cost + share).square().mean()",
         "test_the_gradient_is_exact_for_noise_on_a_linear_model",
     ),
+    (
+        "metrics/infidelity.py",
+        "units = probe.units(self.units, batch)",
+        'units = probe.units("site", batch)',
+        "test_random_sets_of_words_agree_with_the_definition",
+    ),
+    (
+        "domain/text.py",
+        "for k in range(n - length + 1)]",
+        "for k in range(n - length)]",
+        "test_windows_of_units_agree_with_the_definition",
+    ),
+    (
+        "domain/text.py",
+        "len(run) == 1 or len(set().union(*(parts[u] for u in run))) == 1",
+        "len(run) > 0",
+        "test_words_of_one_token_are_tokens",
+    ),
+    (
+        "domain/image.py",
+        "cells[top:bottom, left:right]",
+        "cells[left:right, top:top + 1]",
+        "test_windows_of_units_agree_with_the_definition",
+    ),
+    (
+        "domain/image.py",
+        "found = dict.fromkeys(",
+        "found = list(",
+        "test_no_square_of_cells_counts_twice",
+    ),
 )
 
 
@@ -305,11 +335,16 @@ def test_there_are_200_sets_where_every_percentage_is_a_size_of_its_own():
         "infidelity(sets=random)",
         "infidelity(sets=random, samples=3)",
         "infidelity(perturbation=gaussian, samples=5)",
+        "infidelity(units=cell)",
+        "infidelity(units={large})",
+        "infidelity(units={large}, samples=2)",
+        "infidelity(units={large}, sets=random)",
     ],
 )
 def test_a_plan_names_as_many_as_are_asked(toys, kind, spec):
     model, batch = toys.stage(kind)
     probe = toys.probe_on(model)
+    spec = spec.format(large={"image": "grid(3)", "text": "word"}[kind])
     unit = toys.metric(spec).resolve(model.domain)
     unit(probe, batch, toys.random_maps(model, batch, 3))
     shapes = [Shape(model.domain, batch.x.take(torch.tensor([i]))) for i in range(3)]
@@ -459,3 +494,173 @@ def test_a_map_at_its_word_must_speak_of_the_same_output(toys):
 def test_bad_parameters_are_refused(toys, spec, said):
     with pytest.raises(SpecError, match=said):
         toys.metric(spec)
+
+
+# -- units -------------------------------------------------------------------------------------------------------
+
+
+def unit_stage(toys, units):
+    """A model and samples with units of several sizes: the number of each site's unit beside them."""
+    if units.startswith("grid"):
+        model, batch = toys.stage("image")
+        side = int(units[5:-1])
+        place, cell = torch.arange(36), 6 // side
+        return model, batch, (place // 6 // cell * side + place % 6 // cell).expand(3, 36)
+    model = toys.words(bent=True)
+    batch = toys.sentences(model, (17, 9, 12))
+    place = torch.arange(19).expand(3, 19) - 1
+    word = torch.where(batch.x["special"], -1, place * 2 // 3)
+    batch = replace(batch, x=batch.x.replace(word=word, sentence=torch.where(word < 0, -1, word // 3)))
+    return model, batch, batch.x[units]
+
+
+def slow_unit_windows(number, units):
+    """Keep masks of all windows of units, from the words of the documentation."""
+    n = int(number.max()) + 1
+    if units.startswith("grid"):
+        side = int(units[5:-1])
+        sizes = sorted({max(1, round(side * k / 7)) for k in (1, 2, 4)})
+        windows = [
+            [y * side + x for y in range(top, top + size) for x in range(left, left + size)]
+            for size in sizes
+            for top in range(side - size + 1)
+            for left in range(side - size + 1)
+        ]
+    else:
+        windows = [list(range(k, k + size)) for size in range(1, 6) for k in range(n - size + 1)]
+    return [torch.tensor([int(u) not in window for u in number]) for window in windows]
+
+
+@pytest.mark.parametrize("units", ["word", "sentence", "grid(3)", "grid(6)"])
+@pytest.mark.parametrize(
+    "options", [{}, {"scale": "none"}, {"centered": True, "normalised": True}, {"perturbation": "difference"}]
+)
+def test_windows_of_units_agree_with_the_definition(toys, units, options):
+    model, batch, number = unit_stage(toys, units)
+    maps = toys.random_maps(model, batch, 2)
+    spec = ", ".join([f"units={units}", *(f"{k}={str(v).lower()}" for k, v in options.items())])
+    got = toys.score(f"infidelity({spec})", model, batch, maps).value
+    leaf = model.domain.leaf(batch.x).detach()
+    blank = 0 if units.startswith("grid") else model.module().emb.weight[0].detach()
+    change = leaf.sum(1).flatten(1) if units.startswith("grid") else (leaf - blank).sum(-1)
+    how = {k: v for k, v in options.items() if k != "perturbation"}
+    for i in range(3):
+        masks = slow_unit_windows(number[i], units)
+        weight = change[i] if "perturbation" in options else 1.0
+        for j in range(2):
+            heat = maps.sites()[j, i]
+            expected = slow_infidelity(toys, model, batch, i, heat, masks=masks, weight=weight, **how)
+            assert got[j, i] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("units", ["word", "sentence", "grid(3)"])
+def test_random_sets_of_words_agree_with_the_definition(toys, units):
+    """200 different sets of 1 to 5 % of the units, which is one of them on these short samples: each unit once."""
+    model, batch, number = unit_stage(toys, units)
+    maps = toys.random_maps(model, batch, 2)
+    got = toys.score(f"infidelity(sets=random, units={units})", model, batch, maps).value
+    for i in range(3):
+        masks = [number[i] != u for u in range(int(number[i].max()) + 1)]
+        for j in range(2):
+            expected = slow_infidelity(toys, model, batch, i, maps.sites()[j, i], masks=masks)
+            assert got[j, i] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_random_sets_hold_a_share_of_the_words(toys):
+    model = toys.words(bent=True)
+    batch = toys.sentences(model, (130,))  # 65 words
+    maps = toys.random_maps(model, batch, 2)
+    probe = toys.probe_on(model)
+    got = toys.score("infidelity(sets=random, units=word)", model, batch, maps, probe).value
+    word, masks = batch.x["word"][0], []
+    assert set_sizes(65) == {1: 120, 2: 40, 3: 40}
+    for size, many in set_sizes(65).items():
+        for subset in subsets(batch.streams, 0, 65, size, many):
+            masks.append(~torch.isin(word, subset().nonzero().flatten()))
+    assert probe.spent.forwards == 1 + len(masks) == 1 + 65 + 80
+    for j in range(2):
+        expected = slow_infidelity(toys, model, batch, 0, maps.sites()[j, 0], masks=masks)
+        assert got[j, 0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("more", ["", ", samples=4", ", sets=random", ", centered=true"])
+@pytest.mark.parametrize("parted", [False, True])
+def test_words_of_one_token_are_tokens(toys, more, parted):
+    """Also where a special token parts a pair of texts, over which no window reaches."""
+    model = toys.words(bent=True)
+    batch = toys.sentences(model, (8, 5))
+    special = batch.x["special"].clone()
+    special[:, 4] |= parted
+    word = torch.where(special, -1, (~special).long().cumsum(1) - 1)
+    batch = replace(batch, x=batch.x.replace(special=special, word=word))
+    maps = toys.random_maps(model, batch, 3)
+    probe = toys.probe_on(model)
+    tokens = toys.score(f"infidelity(scale=optimal{more})", model, batch, maps, probe).value
+    asked = probe.spent.forwards
+    words = toys.score(f"infidelity(units=word{more})", model, batch, maps, probe).value
+    assert torch.allclose(tokens, words, rtol=1e-9)
+    assert probe.spent.forwards == asked, "the questions are the same"
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients(steps=2, baseline=zero)", "input_x_gradient"])
+@pytest.mark.parametrize("sets", ["windows", "random"])
+@pytest.mark.parametrize("units", ["token", "word", "sentence"])
+def test_on_a_linear_bag_of_words_the_true_map_has_none(toys, units, sets, method):
+    model = toys.words()
+    with torch.no_grad():
+        model.module().emb.weight[0] = 0  # padding
+    _, batch, _ = unit_stage(toys, "word")
+    batch = replace(batch, target=toys.batch_of(model, batch.x).target)
+    true, other = toys.methods(model, batch, method), toys.random_maps(model, batch, 1)
+    for scale in ("optimal", "none"):
+        spec = f"infidelity(units={units}, sets={sets}, scale={scale})"
+        assert toys.score(spec, model, batch, true).value.abs().max() < 1e-12
+        assert toys.score(spec, model, batch, other).value.min() > 1e-4
+
+
+@pytest.mark.parametrize("units", ["word", "grid(3)"])
+def test_units_are_asked_once(toys, units):
+    model, batch, _ = unit_stage(toys, units)
+    maps = toys.random_maps(model, batch, 3)
+    probe = toys.probe_on(model)
+    first = toys.score(f"infidelity(units={units})", model, batch, maps, probe).value
+    asked = probe.spent.forwards
+    assert torch.equal(toys.score(f"infidelity(units={units})", model, batch, maps, probe).value, first)
+    assert probe.spent.forwards == asked
+    for i in range(3):
+        part = batch.take([i])
+        alone = toys.score(f"infidelity(units={units})", model, part, toys.random_maps(model, part, 3)).value
+        assert torch.equal(alone[:, 0], first[:, i])
+
+
+def test_no_square_of_cells_counts_twice(toys):
+    """On a grid of 4 × 4 two of the three sizes are one cell."""
+    model, batch = toys.stage("image")
+    units = model.domain.units("grid(4)", batch.x)
+    assert len(model.domain.unit_windows(units, batch.x)[0]) == 16 + 9
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "said"),
+    [
+        ("image", "infidelity(units=slic(4))", "are made of grid units, not of slic.4.; sets=random takes any"),
+        ("image", "infidelity(units=word)", "units='word' do not exist for a image"),
+        ("text", "infidelity(units=word, perturbation=gaussian, samples=3)", "noise is added to every token"),
+    ],
+)
+def test_units_without_windows_or_under_noise_are_reasons(toys, kind, spec, said):
+    model, batch = toys.stage(kind)
+    with pytest.raises(NotApplicable, match=said):
+        toys.score(spec, model, batch, toys.random_maps(model, batch, 1))
+
+
+def test_on_sites_the_name_and_the_identity_are_those_without_units(toys):
+    """Stored results were filed under them before there were units."""
+    for kind, site in (("image", "pixel"), ("text", "token")):
+        domain = toys.stage(kind)[0].domain
+        plain = toys.metric("infidelity").resolve(domain)
+        for units in ("site", site):
+            own = toys.metric(f"infidelity(units={units})").resolve(domain)
+            assert own == plain and "units" not in own.name and "units" not in own.identity()["params"]
+    word = toys.metric("infidelity(units=word)").resolve(domain)
+    assert word.identity()["params"]["units"] == "word" and "units=word" in word.name

@@ -303,3 +303,21 @@ def test_no_positive_relevance_has_no_mass(toys):
 def test_a_tolerance_that_is_none_is_refused(toys, tolerance):
     with pytest.raises(SpecError, match="tolerance="):
         toys.metric(f"pointing_game(tolerance={tolerance})")
+
+
+def test_words_are_pointed_at_ranked_and_weighed_by_the_sum_of_their_tokens(toys):
+    """Words of two tokens with the sums 4, -1 and 3, of which the second and the third are marked by one token each."""
+    model = toys.words()
+    batch = toys.sentences(model, (6,))
+    mask = torch.tensor([False, False, False, True, False, False, True, False])
+    batch = replace(batch, references=({"mask": mask},))
+    heat = torch.tensor([[9.0, 2, 2, 5, -6, 0, 3, 9]], dtype=torch.float64)
+    maps = toys.maps_of(model, batch, heat)
+    found = {
+        (id, units): float(toys.score(f"{id}(units={units})", model, batch, maps).value)
+        for id in ("pointing_game", "relevance_mass", "relevance_rank")
+        for units in ("token", "word")
+    }
+    assert found["pointing_game", "token"] == 1 and found["pointing_game", "word"] == 0
+    assert found["relevance_mass", "token"] == 8 / 12 and found["relevance_mass", "word"] == 3 / 7
+    assert found["relevance_rank", "token"] == 1 and found["relevance_rank", "word"] == 0.5

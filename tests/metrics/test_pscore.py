@@ -66,6 +66,18 @@ MUTANTS = (
     ),
     (
         "metrics/pscore.py",
+        'UNITS_OF = {"words": "word", "sentences": "sentence"}',
+        'UNITS_OF = {"words": "word", "sentences": "word"}',
+        "test_texts_with_other_tokens_are_compared_on_sentences",
+    ),
+    (
+        "domain/text.py",
+        "for unit in x[kind][0].tolist()]",
+        'for unit in x["word"][0].tolist()]',
+        "test_texts_with_other_tokens_are_compared_on_sentences",
+    ),
+    (
+        "metrics/pscore.py",
         "size = None if self.common_resolution else tuple(own.values.shape)",
         "size = None",
         "test_models_are_compared_with_those_of_their_own_resolution",
@@ -322,7 +334,64 @@ def test_models_that_cut_alike_are_compared_on_tokens_unless_words_are_asked_for
     assert words == pytest.approx(slow_pscore(joined, 0), abs=1e-12)
 
 
-@pytest.mark.parametrize("spec", ["pscore", "pscore(on=words)"])
+# "I go. You stay. They don't.": two tokenizers, which agree on sentences and not on tokens
+SENTENCES = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+ONE = [(0, 1), (2, 4), (4, 5), (6, 9), (10, 14), (14, 15), (16, 20), (21, 26), (26, 27)]
+TWO = [(0, 1), (2, 5), (6, 9), (10, 12), (12, 15), (16, 20), (21, 24), (24, 27)]
+TWOS = [0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def in_sentences(toys, model, tokens, numbers, limit=None):
+    spans = [(*span, k) for k, span in enumerate(tokens)]
+    batch = placed(toys, model, spans, limit)
+    return replace(batch, x=batch.x.replace(sentence=torch.tensor([[-1, *numbers[:limit], -1]])))
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+@pytest.mark.parametrize("options", [{}, {"leave_one_out": True, "normalise": "l2"}])
+def test_texts_with_other_tokens_are_compared_on_sentences(toys, options, limit):
+    """Where the second model reads seven tokens, it does not read the last sentence to its end: it is left out for all."""
+    model = toys.words()
+    batches = {"p": in_sentences(toys, model, ONE, SENTENCES), "q": in_sentences(toys, model, TWO, TWOS, limit)}
+    maps = {n: toys.random_maps(model, b, 1, seed=k) for k, (n, b) in enumerate(batches.items())}
+    spec = ", ".join(["on=sentences", *(f"{k}={str(v).lower()}" for k, v in options.items())])
+    got = toys.metric(f"pscore({spec})").across(batches, maps)
+    read = range(3 if limit is None else 2)
+    summed = []
+    for name, numbers in (("p", SENTENCES), ("q", TWOS)):
+        heat = maps[name].items[0].values[0, 1:-1].tolist()
+        summed.append([sum(v for v, s in zip(heat, numbers, strict=False) if s == own) for own in read])
+    for k, name in enumerate("pq"):
+        assert got[name].status == (("ok",),)
+        assert float(got[name].value) == pytest.approx(slow_pscore(summed, k, **options), abs=1e-12)
+
+
+def test_models_that_cut_alike_are_compared_on_sentences_where_that_is_asked_for(toys):
+    model = toys.words()
+    batch = in_sentences(toys, model, ONE, SENTENCES)
+    maps = {n: toys.random_maps(model, batch, 1, seed=k) for k, n in enumerate("pq")}
+    got = float(toys.metric("pscore(on=sentences)").across(dict.fromkeys("pq", batch), maps)["p"].value)
+    p, q = (maps[n].items[0].values[0, 1:-1].reshape(3, 3).sum(1) for n in "pq")
+    assert got == pytest.approx(slow_pscore([p, q], 0), abs=1e-12)
+
+
+def test_sentences_of_one_word_are_words(toys):
+    model = toys.words()
+    batches = {"p": in_sentences(toys, model, ONE, range(9)), "q": in_sentences(toys, model, TWO, range(8))}
+    maps = {n: toys.random_maps(model, b, 1, seed=k) for k, (n, b) in enumerate(batches.items())}
+    words, sentences = (toys.metric(f"pscore(on={on})").across(batches, maps) for on in ("words", "sentences"))
+    assert all(torch.equal(words[n].value, sentences[n].value) for n in "pq")
+
+
+def test_without_a_sentence_in_common_there_is_no_score(toys):
+    model = toys.words()
+    batches = {"p": in_sentences(toys, model, ONE, SENTENCES), "q": in_sentences(toys, model, TWO, TWOS, 1)}
+    maps = {n: toys.random_maps(model, b, 1) for n, b in batches.items()}
+    got = toys.metric("pscore(on=sentences)").across(batches, maps)
+    assert got["p"].status == (("undefined: the models read no sentence of the text in common",),)
+
+
+@pytest.mark.parametrize("spec", ["pscore", "pscore(on=words)", "pscore(on=sentences)"])
 def test_padding_changes_nothing(toys, spec):
     model = toys.words()
     blank = {"attention": 0, "special": True, "word": -1, "sentence": -1}
@@ -345,6 +414,8 @@ def test_padding_changes_nothing(toys, spec):
         ("pscore", "alike", "token by token"),
         ("pscore", "otherwise", "word by word where models have different tokens, else token by token"),
         ("pscore(on=words)", "alike", "word by word"),
+        ("pscore(on=sentences)", "alike", "sentence by sentence"),
+        ("pscore(on=sentences)", "otherwise", "sentence by sentence"),
         ("pscore(on=sites)", "otherwise", "token by token, among models that have the same tokens"),
     ],
 )

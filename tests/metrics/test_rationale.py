@@ -26,9 +26,9 @@ MUTANTS = (
         "test_known_answers",
     ),
     (
-        "metrics/rationale.py",
-        "return self.units",
-        'return "token"',
+        "metrics/localisation.py",
+        "probe.units(self.units, batch)",
+        'probe.units("site", batch)',
         "test_words_carry_the_sum_of_their_tokens_and_are_marked_by_one_of_them",
     ),
 )

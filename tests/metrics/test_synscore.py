@@ -19,6 +19,18 @@ MUTANTS = (
     ("metrics/synscore.py", "ranks - p * (p + 1) / 2", "ranks - p * p / 2", "test_known_answers"),
     ("metrics/synscore.py", "(gained * precision).sum()", "precision.sum()", "test_known_answers"),
     ("metrics/synscore.py", "ordered[1:] != ordered[:-1]", "ordered[1:] == ordered[1:]", "test_known_answers"),
+    (
+        "metrics/localisation.py",
+        "moved(CPU, maps.on(units), ",
+        'moved(CPU, maps.on(units, "mean"), ',
+        "test_on_words_and_sentences_it_is_that_of_their_sums",
+    ),
+    (
+        "metrics/localisation.py",
+        "units_inside(self.region(mask.reshape(shape)), units, i)",
+        "~units_inside(~self.region(mask.reshape(shape)), units, i)",
+        "test_a_planted_word_counts_once",
+    ),
 )
 
 
@@ -171,3 +183,55 @@ def test_masks_that_say_nothing_are_reasons(toys):
     assert scores.value[0].isnan().tolist() == [True, True, True, False]
     with pytest.raises(NotApplicable, match="needs a reference 'mask'"):
         toys.score("synscore", model, batch.take([1]), toys.random_maps(model, batch.take([1]), 1))
+
+
+# -- units -------------------------------------------------------------------------------------------------------
+
+
+def in_words(toys, words, **other):
+    """A text whose tokens belong to the given words; a sentence has two words."""
+    model = toys.words()
+    batch = toys.sentences(model, (len(words),), **other)
+    word = torch.tensor([[-1, *words, -1]])
+    return model, replace(batch, x=batch.x.replace(word=word, sentence=torch.where(word < 0, -1, word // 2)))
+
+
+@pytest.mark.parametrize(("kind", "slow"), [("auc", slow_auc), ("ap", slow_ap)])
+@pytest.mark.parametrize("units", ["word", "sentence"])
+def test_on_words_and_sentences_it_is_that_of_their_sums(toys, units, kind, slow):
+    model, batch = in_words(toys, [0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4, 5, 6, 6, 7])
+    number = batch.x[units][0]
+    for seed in range(3):
+        mask = torch.rand(17, generator=torch.Generator().manual_seed(seed)) < 0.2
+        own = with_masks(batch, [mask])
+        maps = toys.random_maps(model, own, 2, seed=seed)
+        got = toys.score(f"synscore(kind={kind}, units={units})", model, own, maps)
+        every = range(int(number.max()) + 1)
+        inside = np.array([any(mask[t] for t in range(17) if number[t] == u) for u in every])
+        for j in range(2):
+            heat = maps.items[j].values[0].tolist()
+            sums = np.array([sum(heat[t] for t in range(17) if number[t] == u) for u in every])
+            assert got.value[j, 0] == pytest.approx(slow(sums, inside), abs=1e-12)
+
+
+def test_a_planted_word_counts_once(toys):
+    """Three pieces of which the map finds one: a third of the marked tokens, but all of the marked words."""
+    model, batch = in_words(toys, [0, 1, 2, 2, 2, 3])
+    batch = with_masks(batch, [batch.x["word"][0] == 2])
+    heat = torch.tensor([[0.0, 1, 1, 5, 0, 0, 1, 0]], dtype=torch.float64)
+    maps = toys.maps_of(model, batch, heat)
+    by_token, by_word = (float(toys.score(s, model, batch, maps).value) for s in ("synscore", "synscore(units=word)"))
+    assert by_token == pytest.approx(1 / 3) and by_word == 1
+    first = with_masks(batch, [torch.arange(8) == 3])
+    assert float(toys.score("synscore(units=word)", model, first, maps).value) == 1, "one piece marks the word"
+
+
+def test_words_of_one_token_are_tokens(toys):
+    model, batch = in_words(toys, list(range(7)))
+    batch = with_masks(batch, [torch.arange(9) % 3 == 1])
+    maps = toys.random_maps(model, batch, 3)
+    for kind in ("auc", "ap"):
+        tokens, words = (
+            toys.score(f"synscore(kind={kind}{u})", model, batch, maps).value for u in ("", ", units=word")
+        )
+        assert torch.equal(tokens, words)

@@ -156,9 +156,10 @@ def test_violation(stage, units, output):
     agree(stage, f"violation(units={units}, output={output})", formula, units)
 
 
-@pytest.mark.parametrize("more", ["", "scale=none", "centered=true", "normalised=true"])
-def test_infidelity(stage, more):
-    """Over all runs of one to five tokens; the true map predicts the logit without error."""
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("more", ["scale=optimal", "scale=none", "centered=true", "normalised=true"])
+def test_infidelity(stage, more, units):
+    """Over all runs of one to five tokens, words or sentences; the true map predicts the logit without error."""
 
     def formula(sums, heat):
         n = len(sums)
@@ -167,13 +168,13 @@ def test_infidelity(stage, more):
         share = np.array([sum(sums.of(heat)[k] for k in run) for run in runs])
         if "centered" in more:
             cost, share = cost - cost.mean(), share - share.mean()
-        if "scale" not in more:
+        if "scale=none" not in more:
             share = share * (cost * share).sum() / (share**2).sum()
         return ((cost - share) ** 2).mean() / ((cost**2).mean() if "normalised" in more else 1)
 
-    agree(stage, f"infidelity({more})", formula)
+    agree(stage, f"infidelity({more}, units={units})", formula, units)
     toy, batch, maps = stage
-    found = catalogue.build("metric", f"infidelity({more})")(probe_for(toy, forward=32), batch, maps)
+    found = catalogue.build("metric", f"infidelity({more}, units={units})")(probe_for(toy, forward=32), batch, maps)
     assert (found.value[0] < 1e-12).all() and (found.value[1] > 1e-3).all()
 
 

@@ -1,4 +1,4 @@
-"""Metrics that delete units of a text: on words and sentences they see no more than the sum over each."""
+"""Metrics of texts on tokens, words or sentences: they see no more than the sum over each."""
 
 from dataclasses import replace
 
@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from heatcheck.core import catalogue
+from heatcheck.metrics.pscore import UNITS_OF
+from heatcheck.testing import check_metric
+from heatcheck.testing.models import additive_text
 
 MUTANTS = (
     (
@@ -14,10 +17,32 @@ MUTANTS = (
         "total = units.sum(self.sites().abs())",
         "test_only_the_sum_over_a_unit_counts",
     ),
+    (
+        "metrics/base.py",
+        "if found.units == domain.resolve_units(usual) else found",
+        "if found.units else found",
+        "test_other_units_have_other_scores",
+    ),
+    (
+        "metrics/base.py",
+        'if self.units == SITE:\n            del known["params"]["units"]',
+        'if self.units != SITE:\n            del known["params"]["units"]',
+        "test_metrics_of_sites_keep_the_identity_that_they_had",
+    ),
 )
+ON_UNITS = (
+    *("morf", "lerf", "abpc", "infidelity", "sds", "synscore", "comprehensiveness", "sufficiency", "violation"),
+    *("soft_comprehensiveness", "soft_sufficiency", "rationale_f1", "rationale_iou_f1", "rationale_auprc"),
+)
+"""What a text can be scored with on tokens, words and sentences, by name: none of them may lose its units."""
+SITES_FIRST = (
+    *("infidelity", "synscore", "pointing_game", "relevance_mass", "relevance_rank"),
+    *("average_drop", "increase_in_confidence"),
+)
+"""Metrics that had no units once."""
 
 
-def deleting():
+def having_units():
     """Every metric of texts that has units and needs nothing that these toys lack."""
     for id, entry in sorted(catalogue.entries("metric").items()):
         lacking = {"method", "label", "retraining", "models"} & set(entry.facts["needs"])
@@ -36,7 +61,7 @@ def read(toys):
 
 
 @pytest.mark.parametrize("units", ["word", "sentence"])
-@pytest.mark.parametrize("id", deleting())
+@pytest.mark.parametrize("id", having_units())
 def test_only_the_sum_over_a_unit_counts(toys, id, units):
     model, batch = read(toys)
     maps = toys.random_maps(model, batch, 2)
@@ -54,3 +79,40 @@ def test_only_the_sum_over_a_unit_counts(toys, id, units):
     assert spread.status == at_the_start.status
     assert torch.allclose(spread.value, at_the_start.value, atol=1e-9, equal_nan=True)
     assert units == "sentence" or "ok" in spread.status[0]
+
+
+@pytest.mark.parametrize("id", ON_UNITS)
+def test_what_a_text_is_scored_with_has_units(id):
+    assert id in set(having_units())
+
+
+def test_models_are_compared_on_words_and_sentences():
+    """Two models cut a text into different tokens: `pscore` aligns what they have in common, under a name of its own."""
+    assert set(UNITS_OF.values()) == {"word", "sentence"}
+    assert {"sites", *UNITS_OF} < set(catalogue.find("metric", "pscore").choices["on"])
+
+
+@pytest.mark.parametrize("id", [*SITES_FIRST, "sds", "abpc"])
+def test_other_units_have_other_scores(toys, id):
+    model, batch = read(toys)
+    maps = toys.random_maps(model, batch, 8)
+    tokens, words, sentences = (
+        toys.score(f"{id}(units={units})", model, batch, maps).value for units in ("token", "word", "sentence")
+    )
+    assert not torch.equal(tokens[:, 0], words[:, 0]) and not torch.equal(words[:, 0], sentences[:, 0])
+
+
+@pytest.mark.parametrize("id", SITES_FIRST)
+def test_metrics_of_sites_keep_the_identity_that_they_had(toys, id):
+    """What was stored before they had units is found: neither their name nor their identity speaks of sites."""
+    domain = toys.words().domain
+    for spec in (id, f"{id}(units=token)", f"{id}(units=cell)"):
+        own = toys.metric(spec).resolve(domain)
+        assert "units" not in own.name and "units" not in own.identity()["params"]
+    assert toys.metric(f"{id}(units=word)").resolve(domain).identity()["params"]["units"] == "word"
+
+
+@pytest.mark.parametrize("units", ["word", "sentence"])
+@pytest.mark.parametrize("id", sorted({*ON_UNITS, *SITES_FIRST}))
+def test_the_contract_holds_on_units(id, units):
+    check_metric(f"{id}(units={units})", [additive_text(24)])

@@ -181,6 +181,8 @@ class Domain(ABC):
     """What units are inserted into, where a metric inserts."""
     gradient_reduction: ClassVar[str] = "sum"
     """How a plain gradient at the leaf becomes one number per site where `reduction=auto`."""
+    windowed: ClassVar[tuple[str, ...]] = ()
+    """The units, by id, that `unit_windows` makes windows of."""
     inclusive_percentiles: ClassVar[bool] = False
     """Whether M4's percentile sets hold the percentile itself."""
     gallery: ClassVar[int] = 8
@@ -272,6 +274,10 @@ class Domain(ABC):
     def windows(self, x: Inputs) -> Windows:
         """Contiguous unit sets: squares of a picture, runs of tokens."""
 
+    def unit_windows(self, units: Units, x: Inputs) -> list[list[tuple[int, ...]]]:
+        """Per sample, windows of units that are larger than sites: the numbers of the units in each; see `windowed`."""
+        raise NotApplicable(f"windows of a {self.modality} are made of sites, not of {units.name}")
+
     @abstractmethod
     def layout(self, values: Float[Tensor, "b ..."], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
         """Carry a map of any native resolution onto sites."""
@@ -303,11 +309,12 @@ class Domain(ABC):
         """
         return [()] * len(x)
 
-    def aligned(self, views: Sequence[Inputs]) -> list[Int[Tensor, " _"]] | None:
+    def aligned(self, views: Sequence[Inputs], kind: str = "") -> list[Int[Tensor, " _"]] | None:
         """What models that cut one sample into different sites have in common: per view, the common unit of each site.
 
         Args:
             views: the same sample as each model reads it.
+            kind: the units to find; those of `aligned_by` where none are named.
 
         Returns:
             units 0, 1, 2 … that every model reads whole, -1 for sites of none; None where sites cannot be aligned.

@@ -13,7 +13,7 @@ from torch import Tensor
 from heatcheck.core.devices import CPU, constants
 from heatcheck.core.extras import require
 from heatcheck.core.types import HeatcheckError, Inputs, Modality, NotApplicable
-from heatcheck.domain.base import Domain, Windows, reduce_over
+from heatcheck.domain.base import Domain, Units, Windows, parse_units, reduce_over
 
 MODALITY = "image"
 UNITS = {
@@ -25,6 +25,8 @@ UNITS = {
 """What can be deleted together, by id: how it is written, and what it is."""
 HOST_UNITS = ("slic", "quickshift")
 """Superpixels, which scikit-image computes on the CPU alone: from another device each batch goes there and back once."""
+GRID = 4
+"""The cells along each side of a grid that names no number."""
 UNIT_ROLES = {"site": "pixel", "cell": "grid(4)", "patch": "grid(8)", "segment": "slic(50)", "region": "slic(100)"}
 
 
@@ -43,6 +45,7 @@ class ImageDomain(Domain):
         "fill": ("zero", "blur", "channel_mean"),
         "units": ("pixel", "grid(8)"),
     }
+    windowed: ClassVar[tuple[str, ...]] = ("grid",)
     map_axes: ClassVar[int] = 3
     default_fill: ClassVar[str] = "zero"
     insertion_fill: ClassVar[str] = "blur(kernel=11, sigma=5.0)"
@@ -122,7 +125,7 @@ class ImageDomain(Domain):
         if kind == "pixel":
             return torch.arange(h * w, device=x.device).expand(len(x), -1), h * w
         if kind == "grid":
-            side = n or 4
+            side = n or GRID
             if side > min(h, w):
                 raise HeatcheckError(f"units=grid({side}) has more cells per side than a {h}×{w} picture has pixels")
             cell = grid_cells(h, w, side, x.device)
@@ -144,15 +147,21 @@ class ImageDomain(Domain):
     def windows(self, x: Inputs) -> Windows:
         """Squares of side H/7, 2H/7 and 4H/7 of the shorter side H, stride H/28, fully inside: M4's 1,235 at 224."""
         h, w = self.shape(x)
-        short = min(h, w)
-        stride = max(1, round(short / 28))
-        boxes = []
-        for side in (max(1, round(short * k / 7)) for k in (1, 2, 4)):
-            starts = [torch.arange(0, edge - side + 1, stride, device=x.device) for edge in (h, w)]
-            top, left = (start.flatten() for start in torch.meshgrid(*starts, indexing="ij"))
-            boxes.append(torch.stack([top, top + side, left, left + side], 1))
-        box = torch.cat(boxes).expand(len(x), -1, -1)
+        box = squares(h, w, x.device).expand(len(x), -1, -1)
         return Windows(box, torch.ones(box.shape[:2], dtype=torch.bool, device=x.device), (h, w))
+
+    def unit_windows(self, units: Units, x: Inputs) -> list[list[tuple[int, ...]]]:
+        """Squares of a grid's cells, of the sizes that squares of pixels have on a picture with as many; none twice."""
+        kind, n = parse_units(units.name)
+        if kind != "grid":
+            return super().unit_windows(units, x)
+        side = n or GRID
+        cells = torch.arange(side * side).reshape(side, side)
+        boxes = squares(side, side, CPU).tolist()
+        found = dict.fromkeys(
+            tuple(cells[top:bottom, left:right].flatten().tolist()) for top, bottom, left, right in boxes
+        )
+        return [list(found)] * len(x)
 
     def dilate(self, masks: Bool[Tensor, "n s"], x: Inputs, size: int) -> Bool[Tensor, "n s"]:
         """Masks after a maximum over `size` × `size` pixels; `size` is odd."""
@@ -189,6 +198,18 @@ def enlarged(values: Float[Tensor, "b h w"], n: int) -> Float[Tensor, "b n w"]:
     above = at.long()
     below = (above + 1).clamp_max(h - 1)
     return torch.lerp(values[:, above], values[:, below], (at - above).to(values.dtype)[:, None])
+
+
+def squares(h: int, w: int, device: torch.device) -> Int[Tensor, "k 4"]:
+    """Top, bottom, left and right of the squares of three sizes in a picture of h × w, or a grid of as many cells."""
+    short = min(h, w)
+    stride = max(1, round(short / 28))
+    boxes = []
+    for side in (max(1, round(short * k / 7)) for k in (1, 2, 4)):
+        starts = [torch.arange(0, edge - side + 1, stride, device=device) for edge in (h, w)]
+        top, left = (start.flatten() for start in torch.meshgrid(*starts, indexing="ij"))
+        boxes.append(torch.stack([top, top + side, left, left + side], 1))
+    return torch.cat(boxes)
 
 
 def grid_cells(h: int, w: int, side: int, device: torch.device = CPU) -> Int[Tensor, "h w"]:

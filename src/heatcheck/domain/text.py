@@ -21,6 +21,8 @@ UNITS = {
     "sentence": ("sentence", "The tokens of a sentence together."),
 }
 """What can be deleted together, by id: how it is written, and what it is."""
+RUN = 5
+"""The longest runs of units that are windows."""
 UNIT_ROLES = {"site": "token", "cell": "token", "patch": "token", "segment": "word", "region": "word"}
 
 
@@ -48,6 +50,7 @@ class TextDomain(Domain):
     modality: ClassVar[Modality] = Modality.TEXT
     roles: ClassVar[Mapping[str, str]] = UNIT_ROLES
     aligned_by: ClassVar[str] = "word"
+    windowed: ClassVar[tuple[str, ...]] = ("word", "sentence")
     usual_levels: ClassVar[Mapping[str, tuple[str, ...]]] = {"fill": ("mask", "pad", "unk"), "units": ("token", "word")}
     map_axes: ClassVar[int] = 2
     default_fill: ClassVar[str] = "pad"
@@ -184,27 +187,28 @@ class TextDomain(Domain):
         seen = [[token for token, on in zip(*own, strict=True) if on] for own in every]
         return [tuple(self.spell(ids) if self.spell else map(str, ids)) for ids in seen]
 
-    def aligned(self, views: Sequence[Inputs]) -> list[Int[Tensor, " _"]] | None:
-        """Words by where they stand in the text; those that tokenizers cut differently are joined.
+    def aligned(self, views: Sequence[Inputs], kind: str = "") -> list[Int[Tensor, " _"]] | None:
+        """Words or sentences by where they stand in the text; those that tokenizers cut differently are joined.
 
-        A word that a model cannot read to its end, because the text is too long for it, is nobody's.
+        One that a model cannot read to its end, because the text is too long for it, is nobody's.
         """
+        kind = kind or self.aligned_by
         if not all("begin" in x and "end" in x for x in views):
             return None
-        words = [_word_places(x) for x in views]
-        read = min(max((end for _, end in own.values()), default=0) for own in words)
+        placed = [_places(x, kind) for x in views]
+        read = min(max((end for _, end in own.values()), default=0) for own in placed)
         common: list[tuple[int, int]] = []
-        for begin, end in sorted(place for own in words for place in own.values()):
+        for begin, end in sorted(place for own in placed for place in own.values()):
             if common and begin < common[-1][1]:
                 common[-1] = (common[-1][0], max(common[-1][1], end))
             else:
                 common.append((begin, end))
         starts = [begin for begin, _ in common]
-        unit_of = [{word: bisect_right(starts, begin) - 1 for word, (begin, _) in own.items()} for own in words]
+        unit_of = [{unit: bisect_right(starts, begin) - 1 for unit, (begin, _) in own.items()} for own in placed]
         shared = set.intersection(*(set(own.values()) for own in unit_of))
         numbers = {unit: i for i, unit in enumerate(u for u in sorted(shared) if common[u][1] <= read)}
         return [
-            torch.tensor([numbers.get(own.get(word, -1), -1) for word in x["word"][0].tolist()], device=x.device)
+            torch.tensor([numbers.get(own.get(unit, -1), -1) for unit in x[kind][0].tolist()], device=x.device)
             for own, x in zip(unit_of, views, strict=True)
         ]
 
@@ -245,13 +249,27 @@ class TextDomain(Domain):
         tokens = free.shape[1]
         before = F.pad(free.long().cumsum(1), (1, 0))
         boxes, valid = [], []
-        for length in range(1, min(5, tokens) + 1):
+        for length in range(1, min(RUN, tokens) + 1):
             left = torch.arange(tokens - length + 1, device=x.device)
             right = left + length
             boxes.append(torch.stack([torch.zeros_like(left), torch.ones_like(left), left, right], -1))
             valid.append(before[:, right] - before[:, left] == length)
         box = torch.cat(boxes).expand(len(x), -1, -1)
         return Windows(box, torch.cat(valid, 1), (1, tokens))
+
+    def unit_windows(self, units: Units, x: Inputs) -> list[list[tuple[int, ...]]]:
+        """Runs of one to five consecutive units that no special token parts."""
+        part = (~self.deletable(x)).long().cumsum(1).tolist()
+        found = []
+        for n, index, own in zip(units.counts, units.index.tolist(), part, strict=True):
+            parts: list[set[int]] = [set() for _ in range(n)]
+            for unit, number in zip(index, own, strict=True):
+                if unit >= 0:
+                    parts[unit].add(number)
+            runs = [range(k, k + length) for length in range(1, min(RUN, n) + 1) for k in range(n - length + 1)]
+            whole = (len(run) == 1 or len(set().union(*(parts[u] for u in run))) == 1 for run in runs)
+            found.append([tuple(run) for run, together in zip(runs, whole, strict=True) if together])
+        return found
 
     def layout(self, values: Float[Tensor, "b t"], x: Inputs, interpolation: str) -> Float[Tensor, "b s"]:
         if values.shape[1] != x["ids"].shape[1]:
@@ -298,11 +316,11 @@ def with_start(x: Inputs) -> Inputs:
     return x.replace(start=start) if bool(start.any()) else x
 
 
-def _word_places(x: Inputs) -> dict[int, tuple[int, int]]:
-    """Where each word of a text begins and ends, by its number; without words of no characters."""
+def _places(x: Inputs, kind: str) -> dict[int, tuple[int, int]]:
+    """Where each word or sentence of a text begins and ends, by its number; without those of no characters."""
     found: dict[int, tuple[int, int]] = {}
-    for word, begin, end in zip(*(x[name][0].tolist() for name in ("word", "begin", "end")), strict=True):
-        if word >= 0 and begin < end:
-            first, last = found.get(word, (begin, end))
-            found[word] = (min(first, begin), max(last, end))
+    for unit, begin, end in zip(*(x[name][0].tolist() for name in (kind, "begin", "end")), strict=True):
+        if unit >= 0 and begin < end:
+            first, last = found.get(unit, (begin, end))
+            found[unit] = (min(first, begin), max(last, end))
     return found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, ClassVar, Self, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +23,8 @@ from heatcheck.probe.probe import Probe
 T = TypeVar("T")
 H = TypeVar("H")
 HIGHER, LOWER = "higher", "lower"
+SITE = "site"
+"""The units that are one site each, whatever the modality."""
 
 
 def metric(
@@ -210,6 +212,8 @@ class Metric(Component, ABC):
 
     across_models: ClassVar[bool] = False
     composite: ClassVar[bool] = False
+    unit_value: ClassVar[str] = "sum"
+    """What a unit has of a map, where there are units: the `sum` over its sites, or their `mean`."""
 
     @abstractmethod
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores | Float[Tensor, "m b"]:
@@ -347,6 +351,26 @@ class Metric(Component, ABC):
         reasons = self.missing(batch)
         if reasons and reasons[0] and all(reasons):
             raise NotApplicable(reasons[0])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SiteMetric(Metric):
+    """The base of metrics that look at sites unless other units are asked for.
+
+    They had no `units` once: on sites they keep the name and the identity that they had then, with all stored results.
+    """
+
+    units: str = "site"
+
+    def resolve(self, domain: Domain) -> Self:
+        found, usual = super().resolve(domain), self.parameters()["units"]
+        return replace(found, units=usual) if found.units == domain.resolve_units(usual) else found
+
+    def identity(self) -> dict[str, Any]:
+        known = super().identity()
+        if self.units == SITE:
+            del known["params"]["units"]
+        return known
 
 
 class FunctionMetric(Metric):

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from heatcheck.core import catalogue
 from heatcheck.core.types import Batch, Inputs, NotApplicable, Scores
+from heatcheck.domain.base import Units
 from heatcheck.fills.base import Fill
-from heatcheck.metrics.base import Maps, Metric, metric, spread_rows, undefined
+from heatcheck.metrics.base import Maps, SiteMetric, metric, spread_rows, undefined
 from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.probe import Probe
 
@@ -18,8 +19,8 @@ CONSTANT = "the map is constant, or the clean probability is zero"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Confidence(Metric):
-    """The class's probability for x ⊙ Ā: sites with high values are kept, those with low values fade into the fill."""
+class Confidence(SiteMetric):
+    """The class's probability for x ⊙ Ā: units with high values are kept, those with low values fade into the fill."""
 
     fill: str = "auto"
 
@@ -40,7 +41,7 @@ class Confidence(Metric):
         if type(filler).erase is not Fill.erase:
             raise NotApplicable(f"{self.id} fades units in place, which fill={self.fill} cannot do")
         full = filler.full(domain, batch)
-        keep, varied = self._shown(maps, domain.deletable(batch.x))
+        keep, varied = self._shown(maps, probe.units(self.units, batch))
         m, b = len(maps), len(batch)
         method, sample, _ = spread_rows(m, b, 1, probe.device)
 
@@ -54,13 +55,14 @@ class Confidence(Metric):
         before = probe.clean(batch).read("prob").expand(m, b)
         return before, after, varied & (before > 0)
 
-    def _shown(self, maps: Maps, free: Bool[Tensor, "b s"]) -> tuple[Float[Tensor, "m b s"], Bool[Tensor, "m b"]]:
-        """Ā, the maps scaled to [0, 1] over the sites that may be deleted, and which maps are not constant there."""
-        sites = maps.sites().double()
-        low = torch.where(free, sites, torch.inf).amin(-1, keepdim=True)
-        high = torch.where(free, sites, -torch.inf).amax(-1, keepdim=True)
+    def _shown(self, maps: Maps, units: Units) -> tuple[Float[Tensor, "m b s"], Bool[Tensor, "m b"]]:
+        """Ā, the maps on units scaled to [0, 1], at the sites of each unit, and which maps are not constant there."""
+        values, free = maps.on(units).double(), units.valid
+        low = torch.where(free, values, torch.inf).amin(-1, keepdim=True)
+        high = torch.where(free, values, -torch.inf).amax(-1, keepdim=True)
         varied = high > low
-        return torch.where(varied & free, (sites - low) / (high - low), 1.0), varied.squeeze(-1)
+        shown = torch.where(varied & free, (values - low) / (high - low), 1.0)
+        return units.spread(shown, outside=1.0), varied.squeeze(-1)
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         return {CLEAN}
@@ -80,7 +82,8 @@ class AverageDrop(Confidence):
     that sites without relevance are half kept; the paper's maps have no sign.
 
     Args:
-        fill: what sites with low values fade into.
+        units: what fades as one, such as `word`, by the sum of the map over its sites.
+        fill: what units with low values fade into.
 
     Paper: chattopadhay2018.  Differs: a share in [0, 1], not in percent; sites fade into any fill, not only into zero.
     Cost per sample: 1 forward per method; the clean input is shared.
@@ -98,6 +101,7 @@ class IncreaseInConfidence(Confidence):
     $1[\,p_t(x \odot \bar A) > p_t(x)\,]$, with $\bar A$ as in `average_drop`: 1 or 0 per sample.
 
     Args:
+        units: as in `average_drop`.
         fill: as in `average_drop`.
 
     Paper: chattopadhay2018.  Differs: a share in [0, 1], not in percent; sites fade into any fill, not only into zero.

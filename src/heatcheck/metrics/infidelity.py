@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -13,9 +14,10 @@ from heatcheck.core import catalogue
 from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Attribution, Batch, Inputs, NotApplicable, Scores, Streams
+from heatcheck.domain.base import Domain, Units, parse_units
 from heatcheck.fills.base import Fill
-from heatcheck.metrics.base import Maps, Metric, metric, undefined
-from heatcheck.metrics.subsets import Subset, deletion_masks, subset_asks, subset_sums, subsets
+from heatcheck.metrics.base import SITE, Maps, SiteMetric, metric, undefined
+from heatcheck.metrics.subsets import Subset, deletion_masks, members, subset_asks, subset_sums, subsets
 from heatcheck.probe.asks import CLEAN, Ask, Shape
 from heatcheck.probe.deletions import Masks
 from heatcheck.probe.probe import Probe
@@ -29,7 +31,7 @@ CostsAndSums = tuple[list[Float[Tensor, " _"]], list[Float[Tensor, "m _"]]]
 
 @metric("infidelity", family="deletion", better="lower", within=(0, None), invariant=("scale", "sign"))
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Infidelity(Metric):
+class Infidelity(SiteMetric):
     r"""How well does the map's sum over a window predict the drop when the window is deleted?
 
     $\mathbb E_I\big[(\beta\, I^\top A - (f_t(x) - f_t(x \ominus I)))^2\big]$ over all windows $I$, with the best factor
@@ -49,6 +51,9 @@ class Infidelity(Metric):
         sets: what is deleted: `windows` (M4's squares of three sizes on pictures, runs of one to five tokens on texts)
             or `random` (M4's sets for long texts: 40 each of 1, 2, 3, 4 and 5 % of the sites; one site where M4's
             rounding leaves none).
+        units: what windows and random sets are made of, each deleted as a whole: runs of one to five words or sentences
+            on texts, squares of the cells of a `grid(n)` on pictures by the rule for pixels; superpixels lie in no rows
+            and need `sets=random`. Noise deletes nothing and has none.
         centered: compare deviations from the mean over windows.
         normalised: divide by $\mathbb E[\Delta^2]$, which makes models comparable.
         samples: how many windows are drawn at random; 0 uses all. With `gaussian`, how often noise is drawn.
@@ -57,7 +62,7 @@ class Infidelity(Metric):
         output: where the drop is read.
 
     Paper: yeh2019, li2023.  Differs: a site equal to the fill counts as deleted; random sets are never empty or alike.
-    Cost per sample: 1 + windows forwards (1,235 at 224 pixels), shared by all methods.
+    Cost per sample: 1 + windows forwards (1,235 at 224 pixels), shared by all methods; larger units have fewer windows.
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -83,6 +88,21 @@ class Infidelity(Metric):
         if not self.sigma > 0:
             raise SpecError(f"metric {self.id}: sigma={self.sigma!r} must be above 0")
 
+    def resolve(self, domain: Domain) -> Self:
+        found = super().resolve(domain)
+        if found.units == SITE:
+            return found
+        if self.perturbation == "gaussian":
+            raise NotApplicable(
+                f"{self.id}: noise is added to every {domain.roles[SITE]}, and units={self.units} say nothing"
+            )
+        if self.sets == "windows" and parse_units(found.units)[0] not in domain.windowed:
+            raise NotApplicable(
+                f"{self.id}: windows of a {domain.modality} are made of {' or '.join(domain.windowed)} units, "
+                f"not of {found.units}; sets=random takes any"
+            )
+        return found
+
     def map_status(self, a: Attribution) -> str:
         if self.scale == "none" and not a.signed:
             return f"skipped: {self.name} needs signed maps, and those of {a.method} are unsigned"
@@ -93,10 +113,10 @@ class Infidelity(Metric):
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         if self.perturbation == "gaussian":
             cost, share = self._noise(probe, batch, maps)
-        elif self.sets == "random":
-            cost, share = self._random(probe, batch, maps)
-        else:
+        elif self.sets == "windows" and self.units == SITE:
             cost, share = self._windows(probe, batch, maps)
+        else:
+            cost, share = self._sets(probe, batch, maps)
         cost, share = list(moved(CPU, *cost)), list(moved(CPU, *share))
         value = torch.empty(len(maps), len(batch), dtype=torch.float64)
         for i, (own, given) in enumerate(zip(cost, share, strict=True)):
@@ -122,15 +142,26 @@ class Infidelity(Metric):
                 share[i][j] = torch.where(total[i, own].abs() <= noise[i], 0.0, total[i, own])
         return self._cost(probe, batch, masks, [len(own) for own in chosen]), share
 
-    def _random(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
-        units = probe.units("site", batch)
-        chosen: list[list[Subset]] = []
-        for i, n in enumerate(units.counts):
-            every = [s for size, many in set_sizes(n).items() for s in subsets(batch.streams, i, n, size, many)]
-            chosen.append([every[k] for k in self._drawn(batch.streams, i, len(every)).tolist()])
+    def _sets(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
+        units = probe.units(self.units, batch)
+        every = self._every_set(probe.domain, batch, units)
+        chosen = [[own[k] for k in self._drawn(batch.streams, i, len(own)).tolist()] for i, own in enumerate(every)]
         heat = units.sum(maps.sites().double() * self._weight(probe, batch)).cpu()
         share = [subset_sums(heat[:, i, :n], chosen[i]) for i, n in enumerate(units.counts)]
         return self._cost(probe, batch, deletion_masks(units, chosen), [len(own) for own in chosen]), share
+
+    def _every_set(self, domain: Domain, batch: Batch, units: Units) -> list[list[Subset]]:
+        """Per sample, the sets of units that may be deleted."""
+        if self.sets == "random":
+            return [
+                [s for size, many in set_sizes(n).items() for s in subsets(batch.streams, i, n, size, many)]
+                for i, n in enumerate(units.counts)
+            ]
+        windows = domain.unit_windows(units, batch.x)
+        return [
+            [partial(members, n, torch.tensor(window)) for window in own]
+            for n, own in zip(units.counts, windows, strict=True)
+        ]
 
     def _noise(self, probe: Probe, batch: Batch, maps: Maps) -> CostsAndSums:
         domain, k = probe.domain, self.samples
@@ -192,19 +223,34 @@ class Infidelity(Metric):
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         if self.perturbation == "gaussian":
             return {CLEAN} | {("noise", self.sigma, i) for i in range(self.samples)}
-        every = self._random_asks(shape) if self.sets == "random" else self._window_asks(shape)
+        units = shape.domain.resolve_units(self.units)
+        if self.sets == "random":
+            every = self._random_asks(shape, units)
+        else:
+            every = self._window_asks(shape) if self.units == SITE else self._unit_window_asks(shape, units)
         if 0 < self.samples < len(every):
-            every = {(self.sets, self.fill, "drawn", i) for i in range(self.samples)}
+            every = {(self.sets, self.fill, units, "drawn", i) for i in range(self.samples)}
         return {CLEAN} | every
 
-    def _random_asks(self, shape: Shape) -> set[Ask]:
-        site = shape.domain.resolve_units("site")
-        sizes = set_sizes(shape.units(site))
-        return set().union(*(subset_asks(self.fill, site, shape, size, many) for size, many in sizes.items()))
+    def _random_asks(self, shape: Shape, units: str) -> set[Ask]:
+        sizes = set_sizes(shape.units(units))
+        return set().union(*(subset_asks(self.fill, units, shape, size, many) for size, many in sizes.items()))
+
+    def _unit_window_asks(self, shape: Shape, units: str) -> set[Ask]:
+        partition = shape.partition(units)
+        asks: set[Ask] = set()
+        for window in shape.domain.unit_windows(partition, shape.x)[0]:
+            if len(window) == partition.counts[0]:
+                asks.add(("full", self.fill))
+            elif len(window) == 1:
+                asks.add(("single", self.fill, units, *window))
+            else:
+                asks.add(("window", self.fill, units, *window))
+        return asks
 
     def _window_asks(self, shape: Shape) -> set[Ask]:
         windows = shape.domain.windows(shape.x)
-        sites = shape.partition(shape.domain.resolve_units("site"))
+        sites = shape.partition(shape.domain.resolve_units(SITE))
         asks: set[Ask] = set()
         for top, bottom, left, right in windows.box[0, windows.valid[0]].tolist():
             size = (bottom - top) * (right - left)

@@ -35,6 +35,7 @@ class IROF(Metric):
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"ties": RANKED}
+    unit_value: ClassVar[str] = "mean"
 
     units: str = "region"
     fill: str = "auto"
@@ -42,7 +43,7 @@ class IROF(Metric):
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
         units = probe.units(self.units, batch)
-        place = relevance_places(maps, units, self.ties, "mean")
+        place = relevance_places(maps, units, self.ties, self.unit_value)
         gone = torch.arange(units.width + 1, device=batch.device).clamp(max=units.count[:, None])
         curve = removal_curves(probe, batch, self.fill, units, place, gone, "prob")
         value = torch.empty(curve.shape[:2], dtype=torch.float64, device=batch.device)
@@ -57,4 +58,4 @@ class IROF(Metric):
 
     def asks(self, shape: Shape, method: str) -> set[Ask]:
         n = shape.units(self.units)
-        return removal(method, self.fill, self.units, shape, f"most mean {self.ties}", range(n + 1))
+        return removal(method, self.fill, self.units, shape, f"most {self.unit_value} {self.ties}", range(n + 1))

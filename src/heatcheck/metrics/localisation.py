@@ -12,7 +12,7 @@ from heatcheck.core.devices import CPU, moved
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import OK, Batch, Scores
 from heatcheck.domain.base import Units
-from heatcheck.metrics.base import Maps, Metric, metric
+from heatcheck.metrics.base import Maps, SiteMetric, metric
 from heatcheck.probe.probe import Probe
 
 SIDE = 224
@@ -23,20 +23,16 @@ MASK_FACTS: dict[str, Any] = {"family": "reference", "better": "higher", "within
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MaskMetric(Metric):
+class MaskMetric(SiteMetric):
     """The base of metrics that compare a map with a reference mask.
 
     Sites that are never deleted (special tokens, padding) do not count. A mask that is empty or covers everything
-    cannot tell one map from another: the score is undefined.
+    cannot tell one map from another: the score is undefined. A unit is inside if one of its sites is, and its value is
+    the sum over its sites.
     """
 
     nan_reason: ClassVar[str] = "the score is not finite"
     """Why `compare` returns NaN, where it does."""
-
-    @property
-    def mask_units(self) -> str:
-        """The units that are inside or outside the mask."""
-        return "site"
 
     @abstractmethod
     def compare(self, values: Float[Tensor, " n"], inside: Bool[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -47,7 +43,7 @@ class MaskMetric(Metric):
         return mask
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        units, shape = probe.units(self.mask_units, batch), probe.domain.shape(batch.x)
+        units, shape = probe.units(self.units, batch), probe.domain.shape(batch.x)
         share, index, count = moved(CPU, maps.on(units), units.index, units.count)  # references are there
         units = replace(units, index=index, count=count)
         value = torch.full((len(maps), len(batch)), torch.nan, dtype=torch.float64)
@@ -110,6 +106,7 @@ class PointingGame(MaskMetric):
     one at random: a constant map scores the share of the picture that lies within the tolerance.
 
     Args:
+        units: what is pointed at, such as `word`: the sum over its sites counts, and it is hit where one of them is.
         tolerance: how far outside a hit may lie, in pixels of a picture whose shorter side is 224 (scaled with the
             picture; less than one token on texts).
 
@@ -144,6 +141,10 @@ class RelevanceMass(MaskMetric):
     With boxes as reference this is the energy in the box, also called the energy-based pointing game. It is undefined
     where no relevance is positive. A constant map scores the reference's share of the input.
 
+    Args:
+        units: what has relevance, such as `word`: the sum over its sites, of which the positive part is taken then. A unit
+            lies in the reference if one of its sites does.
+
     Paper: arras2022, wang2020.
     Cost per sample: none.
     """
@@ -165,6 +166,10 @@ class RelevanceRank(MaskMetric):
 
     Sites tied at the end of the top are counted in proportion, the expected score of breaking ties at random: a
     constant map scores the reference's share of the input.
+
+    Args:
+        units: what is ranked, such as `word`, by the sum over its sites; a unit lies in the reference if one of its sites
+            does, and k counts units.
 
     Paper: arras2022.  Differs: ties count in proportion, not by the order of a sort.
     Cost per sample: none.

@@ -16,6 +16,9 @@ from heatcheck.metrics.base import Maps, Metric, metric
 from heatcheck.models.base import Model
 from heatcheck.probe.probe import Probe
 
+UNITS_OF = {"words": "word", "sentences": "sentence"}
+"""What texts can be compared on besides sites, and the units that this means."""
+
 
 @dataclass(frozen=True)
 class ModelMap:
@@ -69,7 +72,8 @@ class PseudoTruth(Metric):
 
     Texts are compared on tokens where all models cut them into the same ones. Else they are compared on words, found by
     where tokens stand in the text: a word is worth the sum of its tokens, words that tokenizers cut differently (*don't*)
-    are joined, and words that a model does not read, because the text is too long for it, are left out for all.
+    are joined, and words that a model does not read, because the text is too long for it, are left out for all. Sentences
+    are found in the same way; where models read only one in common, the score is 1 or -1 and says no more than a sign.
 
     Args:
         leave_one_out: leave f out of the average.
@@ -77,7 +81,8 @@ class PseudoTruth(Metric):
             weight; with `none` the largest maps dominate.
         common_resolution: compare maps of different resolutions too, resized to the sites of the model with the largest
             input; models that crop a picture differently then see different parts of it.
-        on: where texts are compared: on `words` always, on `sites` (tokens) only, or on words where tokens differ (`auto`).
+        on: where texts are compared: on `words` or `sentences` always, on `sites` (tokens) only, or on words where tokens
+            differ (`auto`).
 
     Paper: li2023.  Differs: without another model of the same resolution it is undefined, not 1.
     Cost per sample: none.
@@ -87,7 +92,7 @@ class PseudoTruth(Metric):
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "normalise": ("none", "l2", "minmax"),
-        "on": ("auto", "sites", "words"),
+        "on": ("auto", "sites", "words", "sentences"),
     }
 
     leave_one_out: bool = False
@@ -125,8 +130,8 @@ class PseudoTruth(Metric):
         site, common = domain.roles["site"], domain.aligned_by
         if not common:
             return "all resized to the largest input" if self.common_resolution else "among maps of one resolution"
-        if self.on == "words":
-            return f"{common} by {common}"
+        if self.on in UNITS_OF:
+            return f"{UNITS_OF[self.on]} by {UNITS_OF[self.on]}"
         if alike:
             return f"{site} by {site}"
         if self.on == "sites":
@@ -135,11 +140,12 @@ class PseudoTruth(Metric):
 
     def _compared(self, found: Mapping[str, ModelMap]) -> dict[str, tuple[float, str]]:
         """The scores and statuses of all models that have a map of one method and sample."""
-        on_words = self._on_words(list(found.values()))
-        if on_words is not None and on_words.shape[1] == 0:
-            return dict.fromkeys(found, (torch.nan, "undefined: the models read no word of the text in common"))
-        if on_words is not None:
-            return dict(zip(found, self._cosines(on_words), strict=True))
+        on_units = self._on_units(list(found.values()))
+        if on_units is not None and on_units.shape[1] == 0:
+            what = UNITS_OF.get(self.on, "word")
+            return dict.fromkeys(found, (torch.nan, f"undefined: the models read no {what} of the text in common"))
+        if on_units is not None:
+            return dict(zip(found, self._cosines(on_units), strict=True))
         groups: dict[Any, list[str]] = {}
         for model, own in found.items():
             size = None if self.common_resolution else tuple(own.values.shape)
@@ -151,16 +157,16 @@ class PseudoTruth(Metric):
                 scores |= dict(zip(models, self._cosines(self._flattened([found[m] for m in models])), strict=True))
         return scores
 
-    def _on_words(self, maps: list[ModelMap]) -> Float[Tensor, "g n"] | None:
-        """Maps of a text as rows over the words that all models read; None where sites are compared."""
+    def _on_units(self, maps: list[ModelMap]) -> Float[Tensor, "g n"] | None:
+        """Maps of a text as rows over the words or sentences that all models read; None where sites are compared."""
         alike = len({own.sites for own in maps}) == 1
         if len(maps) < 2 or self.on == "sites" or (alike and self.on == "auto"):
             return None
-        words = maps[0].maps.domain.aligned([own.x for own in maps])
-        if words is None:
+        units = maps[0].maps.domain.aligned([own.x for own in maps], UNITS_OF.get(self.on, ""))
+        if units is None:
             return None
-        count = int(max(index.max() for index in words)) + 1
-        return torch.stack([own.on_units(index, count) for own, index in zip(maps, words, strict=True)])
+        count = int(max(index.max() for index in units)) + 1
+        return torch.stack([own.on_units(index, count) for own, index in zip(maps, units, strict=True)])
 
     def _cosines(self, flat: Float[Tensor, "g n"]) -> list[tuple[float, str]]:
         """The scores and statuses of maps over the same units."""

@@ -32,10 +32,6 @@ class Rationale(MaskMetric):
 
     units: str = "token"
 
-    @property
-    def mask_units(self) -> str:
-        return self.units
-
 
 def check_top(id: str, top: float) -> None:
     """Refuse what is no share of the tokens."""

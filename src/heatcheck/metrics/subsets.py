@@ -30,7 +30,7 @@ def subsets(streams: Streams, row: int, n: int, size: int, wanted: int) -> list[
         listed = torch.tensor(list(combinations(range(n), size)), dtype=torch.long)
         order = torch.randperm(total, generator=streams.generator(row, f"metric-subsets {size} of {n}"))
         which = order[:wanted].sort().values if wanted < total else torch.arange(total)
-        return [partial(_members, n, listed[j]) for j in which]
+        return [partial(members, n, listed[j]) for j in which]
     return list(islice(_different(streams, row, n, size), wanted))
 
 
@@ -54,16 +54,17 @@ def _different(streams: Streams, row: int, n: int, size: int) -> Iterator[Subset
         return torch.randperm(n, generator=rng)[:size]
 
     if size * math.log(n / size) > math.log(1e18):  # more than 1e18 sets: no two draws are equal
-        yield from (lambda draw=draw: _members(n, drawn(draw)) for draw in count())
+        yield from (lambda draw=draw: members(n, drawn(draw)) for draw in count())
     seen: set[bytes] = set()
     for draw in count():
         chosen = drawn(draw).sort().values
         if chosen.numpy().tobytes() not in seen:
             seen.add(chosen.numpy().tobytes())
-            yield partial(_members, n, chosen)
+            yield partial(members, n, chosen)
 
 
-def _members(n: int, chosen: Int[Tensor, " k"]) -> Bool[Tensor, " n"]:
+def members(n: int, chosen: Int[Tensor, " k"]) -> Bool[Tensor, " n"]:
+    """The mask of a set over `n` units, given their numbers."""
     inside = torch.zeros(n, dtype=torch.bool)
     inside[chosen] = True
     return inside

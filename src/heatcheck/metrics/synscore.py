@@ -26,6 +26,9 @@ class SyntheticTruth(MaskMetric):
     Args:
         kind: `auc`, the area under the ROC curve (0.5 for a constant map), or `ap`, average precision (the mask's
             share of the input for a constant map).
+        units: what is separated: sites, or units such as `word`, whose value is the sum over their sites and which are
+            inside if one of their sites is; a planted word then counts once, however many tokens it has. Sums favour
+            large units: on units of different sizes a constant map no longer scores 0.5.
 
     Paper: li2023.  Differs: the paper does not say which of the two its table shows; ours is `auc` by default.
     Cost per sample: none.

@@ -369,12 +369,32 @@ def check_direction(metric: Metric, models: Models | None = None) -> None:
 def _invariance(change: Callable[[Tensor], Tensor], what: str) -> Callable[..., None]:
     def check(metric: Metric, models: Models | None = None) -> None:
         for scene in scenes(metric, models):
-            changed = changed_maps(scene.maps, change)
+            changed = _changed(scene, change)
             changed.explainers = [None if e is None else _changed_explainer(e, change) for e in scene.maps.explainers]
             got, reference = scene.with_maps(changed).scores(), scene.scores()
             _near(got.value, reference.value, scene.who, f"claims not to mind {what}, but scores change")
 
     return check
+
+
+def _changed(scene: Scene, change: Callable[[Tensor], Tensor]) -> Maps:
+    """The maps after a change of what the metric's units have.
+
+    Sites are changed one by one, except where units of different sizes count by the sum over each: a constant added to every
+    site would change such sums by different amounts. There one site of each unit gets the changed sum, the others nothing.
+    """
+    metric, maps = scene.metric.resolve(scene.model.domain), scene.maps
+    if metric.unit_value == "sum" and "units" in metric.params():
+        units = probe_for(scene.model).units(metric.params()["units"], scene.batch)
+        area = units.area[units.valid]
+        if (area != area[0]).any():
+            first = torch.stack([units.index == u for u in range(units.width)], 1).to(torch.uint8).argmax(2)
+            zeros = torch.zeros_like(maps.sites()[0])
+            held = [change(own).masked_fill(~units.valid, 0) for own in maps.on(units)]
+            items = zip(maps.items, held, strict=True)
+            values = [replace(a, values=zeros.scatter_add(1, first, own)) for a, own in items]
+            return Maps(values, maps.domain, maps.batch)
+    return changed_maps(maps, change)
 
 
 def _changed_explainer(explain: Callable[..., object], change: Callable[[Tensor], Tensor]) -> Callable[..., object]:
