@@ -1,5 +1,7 @@
 """Small steps of the input, against a slow loop, Captum and closed forms."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -38,6 +40,12 @@ MUTANTS = (
         "torch.where(self.size > 0, self.size, torch.nan)",
         "torch.ones_like(self.size)",
         "test_agrees_with_captum_on_the_same_steps",
+    ),
+    (
+        "metrics/sensitivity.py",
+        "maps.cached(key,",
+        'maps.cached(key.replace(self.units, ""),',
+        "test_units_are_not_mixed_up",
     ),
     ("metrics/nearby.py", "domain.delete(part.x, keep, moved)", "moved", "test_agrees_with_the_definition"),
     (
@@ -85,13 +93,17 @@ def steps_of(model, batch, row, samples, radius):
         yield own.with_inputs(model.domain.with_leaf(own.x, leaf + step)), float(step.norm())
 
 
-def slow(toys, model, batch, row, spec, samples=10, radius=0.02):
+def slow(toys, model, batch, row, spec, samples=10, radius=0.02, units=None):
     """All three numbers, one step at a time."""
     method = catalogue.build("method", spec)
     free = model.domain.deletable(batch.x)[row]
 
     def heat(own):
-        return method(toys.probe_on(model), own).values.flatten()[free].double()
+        values = method(toys.probe_on(model), own).values.flatten()[free].double()
+        if units is None:
+            return values
+        number = own.x[units][0][free].tolist()
+        return torch.stack([sum(v for v, u in zip(values, number, strict=True) if u == unit) for unit in set(number)])
 
     before = heat(batch.take([row]))
     moves = [(float((heat(x) - before).norm()), length) for x, length in steps_of(model, batch, row, samples, radius)]
@@ -112,6 +124,23 @@ def test_agrees_with_the_definition(toys, kind, spec):
     got = torch.stack([toys.score(f"{m}(samples=4)", model, batch, maps, probe).value[0] for m in ALL], 1)
     for i in range(len(batch)):
         assert got[i].tolist() == pytest.approx(slow(toys, model, batch, i, spec, samples=4), abs=1e-9)
+
+
+@pytest.mark.parametrize("units", ["word", "sentence"])
+def test_on_words_and_sentences_maps_are_the_sums_over_each(toys, units):
+    model, batch = toys.stage("text")
+    place = torch.arange(batch.x["ids"].shape[1]) - 1
+    grouped = {
+        name: torch.where(batch.x["special"], -1, place // size) for name, size in (("word", 2), ("sentence", 4))
+    }
+    batch = replace(batch, x=batch.x.replace(**grouped))
+    maps, probe = toys.methods(model, batch, "input_x_gradient"), toys.probe_on(model)
+    got = torch.stack(
+        [toys.score(f"{m}(samples=4, units={units})", model, batch, maps, probe).value[0] for m in ALL], 1
+    )
+    for i in range(len(batch)):
+        want = slow(toys, model, batch, i, "input_x_gradient", samples=4, units=units)
+        assert got[i].tolist() == pytest.approx(want, abs=1e-9)
 
 
 def test_agrees_with_captum_on_the_same_steps(toys):
@@ -165,6 +194,17 @@ def test_methods_that_draw_keep_their_draws(toys):
     value = toys.score("max_sensitivity", model, batch, maps).value
     assert value[0].tolist() == [0.0] * 3
     assert bool((value[1] < 0.5).all())
+
+
+def test_units_are_not_mixed_up(toys):
+    """Steps are explained again for other units, and what tokens have is not taken for what words have."""
+    model, batch = toys.stage("text")
+    maps, probe = toys.methods(model, batch, "input_x_gradient"), toys.probe_on(model)
+    both = [toys.score(f"max_sensitivity(units={u})", model, batch, maps, probe).value for u in ("token", "word")]
+    alone = toys.score(
+        "max_sensitivity(units=word)", model, batch, toys.methods(model, batch, "input_x_gradient")
+    ).value
+    assert torch.equal(both[1], alone) and not torch.equal(both[0], both[1])
 
 
 def test_the_three_share_their_explanations_and_the_plan_knows(toys):

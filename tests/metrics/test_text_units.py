@@ -39,7 +39,9 @@ SITES_FIRST = (
     *("infidelity", "synscore", "pointing_game", "relevance_mass", "relevance_rank"),
     *("average_drop", "increase_in_confidence"),
 )
-"""Metrics that had no units once."""
+"""Metrics that had no units once, and need nothing but maps."""
+SITES_BEFORE = (*SITES_FIRST, "max_sensitivity", "avg_sensitivity", "local_lipschitz")
+"""All metrics that had no units once."""
 
 
 def having_units():
@@ -102,7 +104,7 @@ def test_other_units_have_other_scores(toys, id):
     assert not torch.equal(tokens[:, 0], words[:, 0]) and not torch.equal(words[:, 0], sentences[:, 0])
 
 
-@pytest.mark.parametrize("id", SITES_FIRST)
+@pytest.mark.parametrize("id", SITES_BEFORE)
 def test_metrics_of_sites_keep_the_identity_that_they_had(toys, id):
     """What was stored before they had units is found: neither their name nor their identity speaks of sites."""
     domain = toys.words().domain
@@ -113,6 +115,6 @@ def test_metrics_of_sites_keep_the_identity_that_they_had(toys, id):
 
 
 @pytest.mark.parametrize("units", ["word", "sentence"])
-@pytest.mark.parametrize("id", sorted({*ON_UNITS, *SITES_FIRST}))
+@pytest.mark.parametrize("id", sorted({*ON_UNITS, *SITES_BEFORE}))
 def test_the_contract_holds_on_units(id, units):
     check_metric(f"{id}(units={units})", [additive_text(24)])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heatcheck.core.spec import SpecError
 from heatcheck.core.types import Batch, Scores
-from heatcheck.metrics.base import Maps, Metric, first_problem, metric, undefined
+from heatcheck.metrics.base import Maps, SiteMetric, first_problem, metric, undefined
 from heatcheck.metrics.nearby import merge_statuses, noisy_copies, uniform
 from heatcheck.probe.asks import Ask, Shape
 from heatcheck.probe.probe import Probe
@@ -45,13 +45,14 @@ class Steps:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Sensitivity(Metric):
+class Sensitivity(SiteMetric):
     """The base of all three: they share the same random steps, which are explained once.
 
-    Steps are not clipped to valid colours, and special tokens do not move. Norms are Euclidean, over the sites that
-    may be deleted.
+    Steps are not clipped to valid colours, and special tokens do not move. Norms are Euclidean, over the units of the map,
+    which are those of sites that may be deleted.
 
     Args:
+        units: where maps are compared, such as `word`: the sums over their sites.
         samples: steps per input, drawn uniformly from the L∞ ball around pixels or word embeddings.
         radius: of the ball, as a share of each input's range (its largest value minus its smallest).
     """
@@ -67,7 +68,7 @@ class Sensitivity(Metric):
             raise SpecError(f"metric {self.id}: radius={self.radius} must be above 0")
 
     def score(self, probe: Probe, batch: Batch, maps: Maps) -> Scores:
-        key = f"ball {self.radius} {self.samples} {id(probe)}"
+        key = f"ball {self.radius} {self.samples} {self.units} {id(probe)}"
         steps = maps.cached(key, lambda: self._explained_steps(probe, batch, maps))
         value = self.summarise(steps)
         moved = (steps.length > 0).all(-1).expand(value.shape)
@@ -80,7 +81,7 @@ class Sensitivity(Metric):
         """One number per method and sample; NaN where the map is zero."""
 
     def _explained_steps(self, probe: Probe, batch: Batch, maps: Maps) -> Steps:
-        units = probe.units("site", batch)
+        units = probe.units(self.units, batch)
         before = maps.on(units)
         n = units.counts
         leaf = probe.domain.leaf(batch.x).detach()
@@ -105,7 +106,7 @@ class Sensitivity(Metric):
         return self.samples
 
     def reexplanations(self, shape: Shape) -> set[Ask]:
-        return {("ball", self.radius, self.samples, i) for i in range(self.samples)}
+        return {("ball", self.radius, self.samples, self.units, i) for i in range(self.samples)}
 
 
 def norm(values: Float[Tensor, "... u"]) -> Float[Tensor, "..."]:
@@ -128,6 +129,7 @@ class MaxSensitivity(Sensitivity):
     0: this measures robustness, not faithfulness.
 
     Args:
+        units: where maps are compared, such as `word`: the sums over their sites.
         samples: steps per input, drawn uniformly from the L∞ ball around pixels or word embeddings.
         radius: of the ball, as a share of each input's range (its largest value minus its smallest).
 
@@ -147,6 +149,7 @@ class AvgSensitivity(Sensitivity):
     $\frac1K \sum_k \|A(x + \delta_k) - A(x)\| \,/\, \|A(x)\|, \quad \|\delta_k\|_\infty \le r$
 
     Args:
+        units: as in `max_sensitivity`.
         samples: as in `max_sensitivity`.
         radius: as in `max_sensitivity`.
 
@@ -168,6 +171,7 @@ class LocalLipschitz(Sensitivity):
     It grows with the map: compare methods whose maps have the same scale, or one method on several inputs.
 
     Args:
+        units: as in `max_sensitivity`.
         samples: as in `max_sensitivity`.
         radius: as in `max_sensitivity`.
 

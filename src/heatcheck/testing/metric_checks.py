@@ -382,9 +382,10 @@ def _changed(scene: Scene, change: Callable[[Tensor], Tensor]) -> Maps:
 
     Sites are changed one by one, except where units of different sizes count by the sum over each: a constant added to every
     site would change such sums by different amounts. There one site of each unit gets the changed sum, the others nothing.
+    Where a metric compares maps with maps, both are changed alike.
     """
     metric, maps = scene.metric.resolve(scene.model.domain), scene.maps
-    if metric.unit_value == "sum" and "units" in metric.params():
+    if metric.unit_value == "sum" and "units" in metric.params() and not any(maps.explainers):
         units = probe_for(scene.model).units(metric.params()["units"], scene.batch)
         area = units.area[units.valid]
         if (area != area[0]).any():
