@@ -13,7 +13,7 @@ MUTANTS = (
         "(own[:, :1] - own).mean(-1)",
         "test_large_segments_do_not_win_by_their_size",
     ),
-    ("metrics/irof.py", 'self.ties, "mean")', "self.ties)", "test_large_segments_do_not_win_by_their_size"),
+    ("metrics/irof.py", "self.ties, self.unit_value)", "self.ties)", "test_large_segments_do_not_win_by_their_size"),
     (
         "metrics/irof.py",
         "curve[:, i, : n + 1]",

@@ -51,6 +51,12 @@ MUTANTS = (
         "test_every_length_has_its_own_forecast_and_progress_is_a_share_of_the_time",
     ),
     (
+        "run/expected.py",
+        "LOOK if size else 1",
+        "1",
+        "test_short_texts_of_one_size_take_different_numbers_of_passes",
+    ),
+    (
         "run/task.py",
         "session.watch.tick(n * sites)",
         "session.watch.tick(n * 16)",
@@ -146,6 +152,17 @@ def test_every_length_has_its_own_forecast_and_progress_is_a_share_of_the_time(b
     assert max(abs(a - b) for a, b in zip(shown.shares, true, strict=True)) < 0.1
     even = [(i + 1) / made for i in range(made)]
     assert max(abs(a - b) for a, b in zip(even, true, strict=True)) > 0.2, "counting passes would not do"
+
+
+def test_short_texts_of_one_size_take_different_numbers_of_passes(bert_folder, tmp_path):
+    """Of two words LIME tries every set, of five it draws: the first text says nothing of those that are padded like it."""
+    texts = ["good film", "a bad film it was", "the plot was good", "it is a bad plot", "the film was bad"]
+    found = hc.Benchmark(
+        models={"bert": f"hf:{bert_folder}"}, data=texts, methods=["lime(samples=30)"], metrics=["sds"]
+    )
+    shown = Watched()
+    made = found.run(tmp_path / "run", batch=8, progress=shown, workers=1).facts["passes"]["forwards"]
+    assert shown.announced == pytest.approx(made, rel=0.05)
 
 
 def test_work_is_told_as_whole_passes_and_none_is_lost():

@@ -8,8 +8,9 @@ from heatcheck.stats import above_zero, bootstrap_indices, holm, sign_flip
 from heatcheck.stats.onesided import _stretched_bootstrap
 
 MUTANTS = (
-    ("stats/onesided.py", "_STRETCH = 0.3", "_STRETCH = 0.0", "test_the_longer_lower_tail_is_stretched"),
-    ("stats/onesided.py", "-_STRETCH * skewness", "_STRETCH * skewness", "test_the_longer_lower_tail_is_stretched"),
+    ("stats/residuals.py", "STRETCH = 0.3", "STRETCH = 0.0", "test_the_longer_lower_tail_is_stretched"),
+    ("stats/residuals.py", "-STRETCH * (z**3)", "STRETCH * (z**3)", "test_the_longer_lower_tail_is_stretched"),
+    ("stats/onesided.py", ", lower_only=True)", ")", "test_the_upper_tail_is_left_alone"),
     (
         "stats/onesided.py",
         "np.maximum(p[left], ",
@@ -46,6 +47,11 @@ def test_the_longer_lower_tail_is_stretched():
     assert above_zero(losses)[0] > 3 * above_zero(gains)[0]
     plain = np.array([losses[i].mean() - losses.mean() for i in bootstrap_indices(28, 4000, 0)])
     assert above_zero(losses)[0] > 2 * np.mean(plain >= losses.mean())
+
+
+def test_the_upper_tail_is_left_alone():
+    d = np.random.default_rng(0).lognormal(size=28) - 1
+    assert _stretched_bootstrap(d[None], 400, 0)[0] == pytest.approx(slow_bootstrap(d, 400))
 
 
 def test_it_is_never_below_the_sign_flip_test():

@@ -4,20 +4,23 @@ import math
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 import torch
 
 from heatcheck.core.progress import Progress
-from heatcheck.core.types import Sample
+from heatcheck.core.types import Inputs, Sample
 from heatcheck.probe.asks import Shape
 from heatcheck.run.forecast import forecast
 from heatcheck.run.rehearsal import readable
 from heatcheck.run.setup import Part
 
 LOOK = 8
-"""Times that a sample of one size is read to foresee its passes; beyond them, where all have one shape, so have the rest."""
+"""How often samples of one size are read to foresee their passes; beyond that, where all had one shape, so have the rest.
+
+As many are read at a time where the model tells sizes, for they may still differ in what can be deleted; else one.
+"""
 
 
 class Effort(NamedTuple):
@@ -47,7 +50,7 @@ class Effort(NamedTuple):
 
 @dataclass
 class Expected:
-    """What samples will take, roughly: one of each model, size and shape is looked at.
+    """What samples will take, roughly: a few of each model and size are looked at.
 
     Args:
         blank: count passes on a blank input: a user's function may hang on a sample, and here nothing could stop it.
@@ -58,27 +61,27 @@ class Expected:
     _known: dict[tuple[str, int], dict[Hashable, Effort]] = field(default_factory=dict)
 
     def of(self, part: Part, samples: Sequence[Sample]) -> Effort:
-        """What a model's samples take; those of one size, where the model tells sizes, take what the first of them does."""
+        """What a model's samples take; those of one size, where the model tells sizes, take what the first few of them do."""
         size = part.grid.model.size
-        total = Effort()
-        for own, alike in groupby(sorted(samples, key=size), size):
-            some = list(alike)
-            total += self._first(part, own, some) * len(some)
-        return total
+        groups = groupby(sorted(samples, key=size), size)
+        return sum((self._of_size(part, own, list(alike)) for own, alike in groups), Effort())
 
-    def _first(self, part: Part, size: int, samples: Sequence[Sample]) -> Effort:
-        """What the first of them takes that can be read."""
-        key, grid = (part.label, size), part.grid
+    def _of_size(self, part: Part, size: int, samples: Sequence[Sample]) -> Effort:
+        """What samples of one size take, by those of them that are read."""
+        key, model = (part.label, size), part.grid.model
         known = self._known.setdefault(key, {})
         self._looked[key] = self._looked.get(key, 0) + 1
         if self._looked[key] > LOOK and len(known) == 1:  # reading the first of every chunk would take minutes
-            return next(iter(known.values()))
-        x = next(readable(grid.model, samples), None)
-        if x is None:
-            return Effort()
-        shape = x.shape_key()
+            return next(iter(known.values())) * len(samples)
+        read = list(islice(readable(model, samples), LOOK if size else 1))
+        passes, work = sum((self._of_input(part, known, x) for x in read), Effort())
+        return Effort(*(n * len(samples) // max(1, len(read)) for n in (passes, work)))
+
+    def _of_input(self, part: Part, known: dict[Hashable, Effort], x: Inputs) -> Effort:
+        """What an input takes; those of one size may have fewer sites that can be deleted, and methods that try fewer sets."""
+        grid, domain = part.grid, part.grid.model.domain
+        shape = (x.shape_key(), int(domain.deletable(x).sum()))
         if shape not in known:
-            domain = grid.model.domain
             x = domain.with_leaf(x, torch.zeros_like(domain.leaf(x))) if self.blank else x
             each = forecast(grid, Shape(domain, x, grid.model))
             known[shape] = Effort(1, domain.site_count(x)) * (each.forwards + each.backwards)
