@@ -48,7 +48,7 @@ MODELS: dict[str, str | Callable[[], hc.Model]] = {
     "CLIP ViT-B/16": clip,
     **{f"CIFAR ResNet-{d}": str(WEIGHTS / f"cifar10_resnet{d}_akamaster.safetensors") for d in DEPTHS},
 }
-SAMPLES = {"ResNet-50": 6, "CLIP ViT-B/16": 2, **{f"CIFAR ResNet-{d}": 60 for d in DEPTHS}}
+SAMPLES = {"ResNet-50": 6, "CLIP ViT-B/16": 2, **{f"CIFAR ResNet-{d}": 200 for d in DEPTHS}}
 """Of networks whose passes cost more or less than those of the others, which have 30."""
 PICTURES = {
     "imagenet-val-300": f"imagenet:{SHARED / 'data' / 'imagenet-val-300'}",

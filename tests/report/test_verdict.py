@@ -17,6 +17,7 @@ MUTANTS = [
     ("report/verdict.py", "if rank < raw[found.method]", "if rank > raw[found.method]", "test_a_better_mean_rank_is_passed_over_where_another_method_beats_it"),
     ("report/verdict.py", '"better" if won', '"better" if lost', "test_the_fold_has_effects_and_shares_against_every_other"),
     ("report/views.py", "for m in (*self.best, *self.tied) if m in", "for m in self.tied if m not in", "test_no_method_is_best_and_random_without_a_word"),
+    ("report/views.py", " and m not in self.worse", "", "test_what_is_worse_than_random_does_not_vary_too_much_to_tell"),
     ("core/papers.py", 'paper.partition(",")[0], re', "paper, re", "test_papers_are_cited_by_author_and_year"),
 ]  # fmt: skip
 
@@ -249,6 +250,18 @@ def test_no_method_is_best_and_random_without_a_word(fake):
     both = {m.name for m in (*metric.best, *metric.tied)} & {m.name for m in metric.not_better}
     assert both and {m.name for m in metric.undecided} == both
     assert "too much to be told from the best or from random" in html
+
+
+def test_what_is_worse_than_random_does_not_vary_too_much_to_tell(fake):
+    """Where random scores best (a map that never moves), the best method is worse than random, and nothing else is said."""
+    run = small(fake, n=30, metrics=("sds",), spoil=False)
+    random = pl.when(pl.col("method") == "random").then(1.0).otherwise(pl.col("score") * 0.01)
+    run._scores = run._scores.with_columns(score=random)
+    html = render(run)
+    (metric,) = page_view(run).cases[0].metrics
+    assert metric.best and set(metric.best) <= set(metric.worse) and not metric.undecided
+    assert "Worse than random, even the best" in html and "too much to be told" not in html
+    assert "even the best" not in render(small(fake, n=30, metrics=("sds",), spoil=False))
 
 
 def test_papers_are_cited_by_author_and_year(fake):

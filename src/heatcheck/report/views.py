@@ -103,8 +103,8 @@ class MetricView:
 
     @property
     def undecided(self) -> tuple[MethodView, ...]:
-        """Methods that may be the best, and are not significantly better than random either."""
-        return tuple(m for m in (*self.best, *self.tied) if m in (self.not_better or ()))
+        """Methods that may be the best, and are significantly neither better nor worse than random."""
+        return tuple(m for m in (*self.best, *self.tied) if m in (self.not_better or ()) and m not in self.worse)
 
     def row(self, method: MethodView) -> LeaderboardRow | None:
         """A method's row."""
