@@ -17,7 +17,18 @@ MUTANTS = (
         "scores.value.double()",
         "test_a_score_that_is_not_finite_is_a_reason",
     ),
-    ("metrics/base.py", "bool(own & asked)", "bool(own | asked)", "test_asking_a_metrics_own_questions_is_circular"),
+    (
+        "metrics/base.py",
+        "bool(own & asked) or",
+        "bool(own | asked) or",
+        "test_asking_a_metrics_own_questions_is_circular",
+    ),
+    (
+        "metrics/base.py",
+        "or bool(_single_deletions(own, shape) & _single_deletions(asked, shape))",
+        "",
+        "test_a_word_of_one_token_is_that_token",
+    ),
     (
         "metrics/base.py",
         "next((s for s in own if s != OK), OK)",
@@ -148,6 +159,18 @@ def test_asking_a_metrics_own_questions_is_circular(toys):
     assert not circular(cells, toys.metric("sds(fill=channel_mean)").resolve(model.domain), shape)
     assert not circular(cells, toys.metric("morf").resolve(model.domain), shape)
     assert not circular(Stub(frozenset({("clean",), ("full", "zero")})), sds, shape)
+
+
+@pytest.mark.parametrize(("word", "same"), [([-1, 0, 0, 1, 2, 2, -1], True), ([-1, 0, 0, 0, 1, 1, -1], False)])
+def test_a_word_of_one_token_is_that_token(toys, word, same):
+    """Deleting tokens asks about words what words ask, as soon as a word has one token only."""
+    model = toys.words()
+    batch = toys.sentences(model, (5,))
+    shape = Shape(model.domain, batch.x.replace(word=torch.tensor([word])))
+    occlusion = catalogue.build("method", "occlusion").resolve(model.domain)
+    sds = toys.metric("sds(units=word)")
+    assert circular(occlusion, sds.resolve(model.domain), shape) == same
+    assert not circular(occlusion, toys.metric("sds(units=word, fill=unk)").resolve(model.domain), shape)
 
 
 @pytest.mark.parametrize("spec", [*QUICK, "synscore"])

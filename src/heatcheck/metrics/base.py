@@ -443,11 +443,26 @@ def _ok(status: Sequence[Sequence[str]]) -> Tensor:
 
 
 def circular(method: Any, metric: Metric, shape: Shape) -> bool:
-    """Whether a method makes the metric's own deletions, so that the metric cannot judge it."""
+    """Whether a method makes the metric's own deletions, so that the metric cannot judge it.
+
+    What units are called does not matter: a word of one token is that token.
+    """
     trivial = {"clean", "full"}
     own = {a for a in method.asks(shape) if a[0] not in trivial}
     asked = {a for a in metric.asks(shape, method.name) if a[0] not in trivial and a[0] != "removal"}
-    return bool(own & asked)
+    return bool(own & asked) or bool(_single_deletions(own, shape) & _single_deletions(asked, shape))
+
+
+def _single_deletions(asks: set[Ask], shape: Shape) -> set[tuple[str, tuple[int, ...]]]:
+    """Deletions of single units: the fill, and the sites that are deleted."""
+    found: set[tuple[str, tuple[int, ...]]] = set()
+    wanted = {(str(ask[1]), str(ask[2])) for ask in asks if ask[0] == "single"}
+    for fill, name in wanted:
+        sites: dict[int, list[int]] = {}
+        for site, unit in enumerate(shape.partition(name).index[0].tolist()):
+            sites.setdefault(unit, []).append(site)
+        found |= {(fill, tuple(sites[ask[3]])) for ask in asks if ask[:3] == ("single", fill, name) and ask[3] in sites}
+    return found
 
 
 def undefined(value: Float[Tensor, "m b"], ok: Tensor, reason: str, **extra: Any) -> Scores:
