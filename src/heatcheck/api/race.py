@@ -130,7 +130,7 @@ def run_race(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look(Benchmark):
+class RacedBenchmark(Benchmark):
     """A benchmark whose study says that it is a look of a race, which a reader of its intervals must know.
 
     Args:
@@ -140,7 +140,7 @@ class Look(Benchmark):
     looked: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, bench: Benchmark, goal: Goal, samples: int) -> "Look":
+    def of(cls, bench: Benchmark, goal: Goal, samples: int) -> "RacedBenchmark":
         """A look of a race on `samples` samples."""
         known = {part.name: getattr(bench, part.name) for part in fields(bench)}
         return cls(**known, looked={"goal": str(goal), "margin": goal.margin or None, "of": samples})
@@ -232,7 +232,7 @@ class Engine:
             return
         methods, metrics = course.racing(), course.open
         found = replace(
-            Look.of(self.bench, self.goal, len(self.setup.data)),
+            RacedBenchmark.of(self.bench, self.goal, len(self.setup.data)),
             models=dict(model),
             methods={label: component for label, component in self.setup.methods if label in methods},
             metrics={label: component for label, component in self.setup.metrics if label in metrics},
