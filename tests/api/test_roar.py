@@ -24,11 +24,13 @@ from heatcheck.core.types import HeatcheckError, Modality
 from heatcheck.data.base import Dataset
 from heatcheck.data.images import picture_sample
 from heatcheck.models.preprocess import Preprocess
+from heatcheck.models.training_record import LAST
 from heatcheck.models.vision import VisionModel
 from heatcheck.stats import accuracy_curves, population_accuracies
 from heatcheck.stats.student import t_quantile
 from heatcheck.stats.two_way import two_way_mean
 from heatcheck.training.masks import TopMasks
+from heatcheck.training.state import write_tensors
 
 MUTANTS = [
     ("metrics/roar.py", "curve[..., 1:].mean(-1)", "curve.mean(-1)", "test_scores_are_the_mean_over_levels_and_seeds"),
@@ -185,6 +187,19 @@ def test_begun_again_nothing_is_trained(done, monkeypatch):
     again = study(asked.out).run("none")
     assert again.answers().equals(found.answers()) and again.study == found.study
     assert again.result.scores().equals(found.result.scores())
+
+
+def test_a_training_with_answers_keeps_no_state_to_go_on_from(tmp_path, monkeypatch):
+    """Killed after the answers, it is not looked at again: the state must be gone before."""
+    kept = []
+
+    def written(path, *content):
+        kept.append((path.parent / LAST).exists())
+        write_tensors(path, *content)
+
+    monkeypatch.setattr("heatcheck.api.retraining.write_tensors", written)
+    study(tmp_path, levels=(25,), seeds=1, protocols=("roar",)).run("none")
+    assert kept == [False] * 7
 
 
 class Interrupts:

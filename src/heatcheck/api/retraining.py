@@ -174,8 +174,8 @@ def train_one(job: Retraining, materials: Materials, progress: Progress) -> None
     fill_network(begun.network, load_weights(folder / WEIGHTS), str(folder / WEIGHTS))
     with threads(record.numerics["threads"]):
         found = answers_of(begun.task, begun.network, torch.device(record.numerics["device"]))
+    (folder / LAST).unlink(missing_ok=True)  # nothing goes on from here; with its answers it is not looked at again
     write_tensors(folder / ANSWERED, found._asdict(), {"accuracy": float(found.right.float().mean())})
-    (folder / LAST).unlink(missing_ok=True)  # nothing goes on from here
 
 
 @torch.inference_mode()
