@@ -114,7 +114,7 @@ def test_metrics_of_sites_keep_the_identity_that_they_had(toys, id):
     assert toys.metric(f"{id}(units=word)").resolve(domain).identity()["params"]["units"] == "word"
 
 
-@pytest.mark.parametrize("units", ["word", "sentence"])
+@pytest.mark.parametrize("units", ["word", pytest.param("sentence", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("id", sorted({*ON_UNITS, *SITES_BEFORE}))
 def test_the_contract_holds_on_units(id, units):
     check_metric(f"{id}(units={units})", [additive_text(24)])
