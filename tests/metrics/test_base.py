@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     (
         "metrics/base.py",
-        "or bool(_single_deletions(own, shape) & _single_deletions(asked, shape))",
+        "or bool(single and single & _single_deletions(asked, shape))",
         "",
         "test_a_word_of_one_token_is_that_token",
     ),

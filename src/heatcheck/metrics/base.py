@@ -450,7 +450,8 @@ def circular(method: Any, metric: Metric, shape: Shape) -> bool:
     trivial = {"clean", "full"}
     own = {a for a in method.asks(shape) if a[0] not in trivial}
     asked = {a for a in metric.asks(shape, method.name) if a[0] not in trivial and a[0] != "removal"}
-    return bool(own & asked) or bool(_single_deletions(own, shape) & _single_deletions(asked, shape))
+    single = _single_deletions(own, shape)
+    return bool(own & asked) or bool(single and single & _single_deletions(asked, shape))
 
 
 def _single_deletions(asks: set[Ask], shape: Shape) -> set[tuple[str, tuple[int, ...]]]:

@@ -79,8 +79,9 @@ def rank_sets(
         level: of all sets together, between 0 and 1.
         tests: how many methods are tested against random; all of these methods if None.
 
-    Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws, and stretched tails;
-    with many samples, of which none dominate, normal draws that are bent by the skewness of each difference.
+    Paper: mogstad2023. Differs: the standard error of every resample, with a lower limit, instead of normal draws, and
+    stretched tails; with many samples, of which none dominate, normal draws that are bent by the skewness of each
+    difference.
     """
     better = significantly_better(scores, seed=seed, resamples=resamples, level=level, tests=tests)
     return ends_of_rank_sets(better)
@@ -103,8 +104,9 @@ def significantly_better(
 
     All ordered pairs are tested at once: the largest studentised difference among the pairs that are left is compared
     with its bootstrap distribution; pairs beyond its quantile are found different, removed, and the rest tested again
-    (step-down). The longer tail of skewed differences is stretched, as few samples show too little of it. A constant difference other than zero is significant by itself, as it has no error. Pairs with too few
-    common samples are left out.
+    (step-down). The longer tail of skewed differences is stretched, as few samples show too little of it. A constant
+    difference other than zero is significant by itself, as it has no error. Pairs with too few common samples are left
+    out.
     """
     methods = len(scores)
     found = np.zeros((methods, methods), dtype=bool)
